@@ -243,11 +243,18 @@ fn unsafe_processes_are_sampled_only() {
     let mut sandboxed = scene.bare_cuda("sandboxed");
     sandboxed.arg(program("attached")).arg("2");
     let target = Target::of(&mut sandboxed);
-    let run = Ended::of(&mut target.record(&scene, "-F 997 -d 1 -o x.wscope")).exits(0);
+    let run = Running::start(&mut target.record(&scene, "-F 997 -o x.wscope"));
+    // It sleeps most of the time.
+    wait_until("it is sampled", || {
+        let report = Ended::of(&mut scene.warpscope(&["report", "--json", "x.wscope.partial"]));
+        let report: Option<Value> = serde_json::from_str(report.out()).ok();
+        report.is_some_and(|report| report["cpu_samples"].as_u64().is_some_and(|count| count > 0))
+    });
+    run.signal(libc::SIGINT);
+    let run = run.wait().exits(0);
     assert!(run.err().contains("GPU activity was not recorded: process"), "{}", run.err());
     assert!(run.err().contains("runs under seccomp"), "{}", run.err());
     assert!(run.err().contains("use --no-inject to count its launches"), "{}", run.err());
-    assert!(number(&scene.report("x.wscope"), "cpu_samples") > 0);
     target.ends_well();
 }
 

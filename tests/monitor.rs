@@ -8,4 +8,5 @@ mod limited;
 mod many;
 mod processes;
 mod prometheus;
+mod remote;
 mod top;

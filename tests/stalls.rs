@@ -1,11 +1,16 @@
 //! Source lines and stall reasons below kernels (`record --stalls`), on a GPU whose samples are known.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use serde_json::Value;
 
 use crate::support::{
-    Ended, Scene, folded,
+    Ended, Scene,
+    browser::Browser,
+    folded,
     jsonl::Events,
     program,
     programs::sources,
@@ -17,8 +22,15 @@ const SAMPLES: &str = "kernel[gather]=8us\nkernel[plain]=4us\n\
     stall[gather]=0x5b0:long_scoreboard:20\nstall[gather]=0x5c0:long_scoreboard:10\nstall[gather]=0xae0:selected:10\n\
     stall[plain]=0x10:barrier:5\n";
 
+fn cubin() -> PathBuf {
+    sources().join("../crates/symbols/tests/cubins/triton.cubin").canonicalize().expect("it is there")
+}
+
 fn record(scene: &Scene, script: &str, options: &str, argument: &str) -> Value {
-    let cubin = sources().join("../crates/symbols/tests/cubins/triton.cubin").canonicalize().expect("it is there");
+    record_cubin(scene, &cubin(), script, options, argument)
+}
+
+fn record_cubin(scene: &Scene, cubin: &Path, script: &str, options: &str, argument: &str) -> Value {
     let text = format!("cubin={}\n{SAMPLES}{script}\n", cubin.display());
     std::fs::write(scene.path("script"), text).expect("the directory is writable");
     let outputs = "-o x.wscope -o x.folded -o x.jsonl -o x.html -o x.svg";
@@ -67,6 +79,8 @@ fn kernels_continue_with_lines_and_stalls() {
         let counts =
             ["samples", "without_line", "in_functions", "dropped", "unsent", "buffer_full", "contexts", "period"];
         assert_eq!(counts.map(|name| number(stalls, name)), [170, 10, 0, 0, 0, 0, 1, 19], "{release}: {stalls}");
+        // The simulator takes 70 MiB besides the buffer of 32 MiB.
+        assert_eq!(number(stalls, "memory_bytes"), 102 << 20, "{stalls}");
         let lines = stalls["lines"].as_array().expect("lines");
         let texts: Vec<[&str; 3]> =
             lines.iter().map(|line| ["kernel", "line", "stall"].map(|key| line[key].as_str().expect("text"))).collect();
@@ -94,9 +108,16 @@ fn outputs_have_lines_and_stalls() {
     Ended::of(&mut scene.warpscope(&["export", "x.wscope", "--table", "stalls", "-o", "x.csv"])).exits(0);
     let rows = scene.read("x.csv");
     assert!(rows.contains("gather,tri.py:7,120,24000,0.750000,long scoreboard,1.000000,"), "{rows}");
+    Ended::of(&mut scene.warpscope(&["export", "x.wscope", "--table", "occupancy", "-o", "x.csv"])).exits(0);
+    let rows = scene.read("x.csv");
+    // Blocks of one warp: an SM of the simulated H200 holds 32 of them, and 64 warps.
+    let expected = "gather,0,4,32000,0.500000,blocks per SM,0.00,1,132,1,32,32,0\n\
+                    plain,0,2,8000,0.500000,blocks per SM,0.00,1,132,1,32,32,0\n";
+    assert!(rows.ends_with(expected), "{rows}");
     let text = Ended::of(&mut scene.warpscope(&["report", "x.wscope"])).exits(0);
     let text = text.out();
     assert!(text.contains("Stalls") && text.contains("long scoreboard 100 %"), "{text}");
+    assert!(text.contains("sampling took 102 MiB of device memory per context"), "{text}");
     assert!(text.contains("170 samples inside kernels, one every 2^17 cycles"), "{text}");
     assert!(text.contains("10 samples inside kernels have no source line"), "{text}");
 }
@@ -145,4 +166,54 @@ fn nothing_is_sampled_unless_requested() {
     let report = record(&scene, "", "", "");
     assert_eq!((&report["stalls"], &report["notes"]), (&Value::Null, &Value::Array(Vec::new())));
     assert!(!scene.read("x.folded").contains("[stall"));
+}
+
+/// Check that the report shows the source that the cubin names, as it was when the command ended, with each line's time and
+/// stalls, and line numbers only if there is no such file.
+#[test]
+fn reports_show_source_code() {
+    // The path in the cubin, which is replaced by another of the same length.
+    const DIRECTORY: &[u8] = b"/tmp/tmp.C2rgLLwH14";
+    let directory = tempfile::Builder::new().prefix("tmp.").rand_bytes(10).tempdir_in("/tmp").expect("a directory");
+    let name = directory.path().as_os_str().as_encoded_bytes();
+    assert_eq!(name.len(), DIRECTORY.len());
+    let mut bytes = std::fs::read(cubin()).expect("it is there");
+    let at = bytes.windows(DIRECTORY.len()).position(|part| part == DIRECTORY).expect("the directory");
+    bytes[at..at + name.len()].copy_from_slice(name);
+    let scene = Scene::new();
+    std::fs::write(scene.path("cubin"), bytes).expect("the directory is writable");
+    let lines: Vec<String> = (1..30).map(|line| format!("\tcode of line {line} </script>")).collect();
+    std::fs::write(directory.path().join("tri.py"), lines.join("\n")).expect("the directory is writable");
+    record_cubin(&scene, &scene.path("cubin"), "", "--stalls", "");
+    drop(directory);
+    Ended::of(&mut scene.warpscope(&["export", "x.wscope", "-o", "y.html"])).exits(0);
+    let mut browser = Browser::start(1280, 720);
+    let shown =
+        "[...document.querySelectorAll('.source .line')].map(line => [...line.children].map(cell => cell.textContent))";
+    for report in ["x.html", "y.html"] {
+        browser.open(&format!("file://{}", scene.text(report)));
+        browser.click_on("document.getElementById('tab-source')");
+        let rows = browser.js(shown);
+        let rows = rows.as_array().expect("rows");
+        let code = |line: usize| format!("    code of line {line} </script>");
+        assert_eq!(rows.len(), 16, "8 lines around lines 7 and 8");
+        assert_eq!(rows[5], serde_json::json!(["", "", "", "6", code(6)]));
+        assert_eq!(rows[6], serde_json::json!(["24.0 µs", "120", "long scoreboard 100.0 %", "7", code(7)]));
+        assert_eq!(rows[7], serde_json::json!(["8.00 µs", "40", "selected 100.0 %", "8", code(8)]));
+        // The bar is behind the number.
+        let front =
+            "(() => { const at = document.querySelectorAll('.source .line')[6].firstElementChild.querySelector('b')
+             .getBoundingClientRect(); return document.elementFromPoint(at.x + 2, at.y + at.height / 2).tagName; })()";
+        assert_eq!(browser.js(front), "B");
+        assert_eq!(browser.errors(), Vec::<String>::new());
+    }
+    let scene = Scene::new();
+    record(&scene, "", "--stalls", "");
+    browser.open(&format!("file://{}", scene.text("x.html")));
+    browser.click_on("document.getElementById('tab-source')");
+    let rows = browser.js(shown);
+    assert_eq!(rows.as_array().map(Vec::len), Some(2), "{rows}");
+    assert_eq!(rows[0][4], "");
+    let note = browser.text("document.querySelector('.tab .controls').textContent");
+    assert!(note.contains("could not be read"), "{note}");
 }

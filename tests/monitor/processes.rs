@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use super::exact::WORK;
 use crate::support::{
-    Ended, Group, Scene,
+    Ended, Group, Running, Scene,
     monitor::{Monitor, Watched},
     programs, wait_until,
 };
@@ -314,6 +314,26 @@ fn one_process_is_watched() {
     assert!(!metrics.any(&[("pid", &other.pid().to_string())]));
     target.end();
     other.end();
+}
+
+/// Check that kernels have names if the process requested their handles before the monitor started.
+#[test]
+fn kernels_of_kept_handles_have_names() {
+    let scene = Scene::new();
+    let (input, end) = std::io::pipe().expect("a pipe");
+    let mut command = scene.bare(programs::program("registered"));
+    command.arg("driver").stdin(input).env("LD_LIBRARY_PATH", programs::libraries());
+    let mut target = Running::start(&mut command);
+    assert_eq!(target.stdout_line(), "ready");
+    let pid = target.pid().to_string();
+    let monitor = Monitor::of_machine(&scene, &format!("-p {pid}"));
+    for kernel in ["scale(float*, int)", "plain_sum"] {
+        wait_until("the kernel has its name", || monitor.scrape().any(&[("pid", &pid), ("kernel", kernel)]));
+    }
+    let known = monitor.scrape();
+    assert!(!known.any(&[("pid", &pid), ("kernel", "[unknown kernel]")]));
+    drop(end);
+    target.wait().exits(0);
 }
 
 /// Check that `--cgroup` watches the processes of one control group, and no others.

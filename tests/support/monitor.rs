@@ -90,16 +90,23 @@ impl Monitor {
     }
 }
 
-/// Sends a request to a server, and returns the head and the body of the response.
+/// Requests a text from a server, and returns the head and the body of the response.
 pub fn get(address: &str, path: &str, accept: &str) -> (String, String) {
+    let (head, body) = request(address, &format!("GET {path}"), &format!("Accept: {accept}"));
+    (head, String::from_utf8(body).expect("text"))
+}
+
+/// Sends a request with one more header field to a server, and returns the head and the body of the response.
+pub fn request(address: &str, what: &str, field: &str) -> (String, Vec<u8>) {
     let mut stream = TcpStream::connect(address).expect("the server listens");
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nAccept: {accept}\r\nConnection: close\r\n\r\n")
+    write!(stream, "{what} HTTP/1.1\r\nHost: {address}\r\n{field}\r\nConnection: close\r\n\r\n")
         .expect("the server accepts requests");
-    let mut response = String::new();
-    stream.read_to_string(&mut response).expect("the server answers");
-    let (head, body) = response.split_once("\r\n\r\n").expect("a response has a head");
-    (head.to_owned(), body.to_owned())
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).expect("the server answers");
+    let end = response.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("a response has a head");
+    let body = response.split_off(end + 4);
+    (String::from_utf8(response).expect("text"), body)
 }
 
 /// The numbers of a scrape.

@@ -128,10 +128,10 @@ fn all_processes_are_traced() {
 }
 
 /// Check that kernels that were registered before warpscope came have their names: from the symbols of their host functions, or, in
-/// a stripped program, from the code that registered them.
+/// a stripped program, from the code that registered them; and also if the program launches by handles that it requested before.
 #[test]
 fn kernels_registered_before_have_names() {
-    for strip in [false, true] {
+    for (launched_by, strip) in [("functions", false), ("functions", true), ("handles", false), ("handles", true)] {
         let scene = Scene::new();
         let path = scene.path("program");
         programs::copy(programs::program("registered"), &path);
@@ -140,14 +140,15 @@ fn kernels_registered_before_have_names() {
         }
         let (input, end) = std::io::pipe().expect("a pipe");
         let mut command = scene.bare(&path);
-        let mut program = Running::start(command.stdin(input).env("LD_LIBRARY_PATH", programs::libraries()));
+        command.arg(launched_by).stdin(input).env("LD_LIBRARY_PATH", programs::libraries());
+        let mut program = Running::start(&mut command);
         assert_eq!(program.stdout_line(), "ready");
         let options = format!("-q -p {} -d 0.5 -o t.wscope", program.pid());
         Running::start(&mut scene.trace(&options, "")).wait().exits(0);
         let report = scene.report("t.wscope");
         let launches = report["trace"]["launches"].as_array().expect("launches");
         let names: Vec<_> = launches.iter().map(|row| row["kernel"].as_str().expect("a name")).collect();
-        assert_eq!(names, ["scale(float*, int)", "plain_sum"], "stripped: {strip}");
+        assert_eq!(names, ["scale(float*, int)", "plain_sum"], "by {launched_by}, stripped: {strip}");
         drop(end);
         program.wait().exits(0);
     }

@@ -12,6 +12,7 @@ use std::{
 };
 
 use attach::Attach;
+use rustix::net::SendFlags;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use crate::{
@@ -132,6 +133,8 @@ fn enter(pid: u32, settings: &[u8]) -> Result<Attached, Why> {
         Some(Ok(number)) => {
             let socket = pidfd_getfd(&handle, number.cast_signed(), PidfdGetfdFlags::empty())
                 .map_err(|error| format!("the connection to process {pid} cannot be taken: {error}"))?;
+            // If this fails, it closes its copy later.
+            let _ = rustix::net::send(&socket, &[wire::TAKEN], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
             Ok(Attached { pid, stopped: loaded.stopped, socket, library: loaded.file })
         }
         Some(Err((refusal, error))) => {

@@ -28,6 +28,7 @@ mod memory;
 pub mod process;
 pub mod sessions;
 pub mod sink;
+mod sources;
 pub mod stacks;
 
 pub use collector::{Collected, Collector, Cost, Limits, Options, Prepared, Until};

@@ -1,6 +1,6 @@
 //! Where events go: the recording on disk, the profile, and the terminal if requested.
 
-use std::{fs::File, io, path::PathBuf, time::SystemTime};
+use std::{collections::HashSet, fs::File, io, path::PathBuf, time::SystemTime};
 
 use model::{
     event::{End, Event, Loss, LossCause, Mode, Note, ProcessId, Stack, StackId, Start},
@@ -9,6 +9,8 @@ use model::{
     recording::{WriteError, Writer},
 };
 use symbols::Kept;
+
+use crate::sources;
 
 /// Returns the first event of a recording that begins now.
 pub fn start(command: Vec<String>, mode: Mode, frequency: u32) -> Start {
@@ -43,6 +45,11 @@ pub trait Sink {
     /// Removes stacks that are no longer needed, and returns them. `None` if there is room, or if all are kept.
     fn forget_stacks(&mut self) -> Option<Vec<(ProcessId, StackId)>> {
         None
+    }
+
+    /// Returns the processes that have launched kernels by handles without a name.
+    fn with_unnamed_handles(&self) -> HashSet<ProcessId> {
+        HashSet::new()
     }
 
     /// Whether losses are reported every second, and not only at the end.
@@ -101,7 +108,11 @@ impl Recording {
         let symbols::Named { symbols, lines, notes } = symbols::resolve(&profile, kept, options);
         let named = symbols.iter().map(|symbol| Event::Symbol(symbol.clone()));
         let located = lines.iter().map(|lines| Event::StallLines(lines.clone()));
-        for event in named.chain(located).chain(notes.iter().map(|text| Event::Note(Note { text: text.clone() }))) {
+        let texts = sources::read(&lines);
+        let source = texts.iter().map(|text| Event::SourceText(text.clone()));
+        for event in
+            named.chain(located).chain(source).chain(notes.iter().map(|text| Event::Note(Note { text: text.clone() })))
+        {
             let written = self.writer.push(&event);
             self.written(written);
         }
@@ -121,6 +132,7 @@ impl Recording {
         }
         if !lines.is_empty() {
             lines.iter().for_each(|lines| profile.stalls.locate(lines));
+            texts.iter().for_each(|text| profile.stalls.read(text));
             profile.ledger.stalls = profile.stall_ledger();
         }
         symbols::name_kernels(&mut profile);
@@ -142,6 +154,10 @@ impl Sink for Recording {
     /// Returns the stack with this id, if it has arrived.
     fn stack(&self, id: StackId) -> Option<&Stack> {
         self.fold.known_stack(id)
+    }
+
+    fn with_unnamed_handles(&self) -> HashSet<ProcessId> {
+        self.fold.with_unnamed_handles()
     }
 
     /// Flushes the recording to disk, so that a crash cannot lose it.

@@ -10,17 +10,25 @@ mod idle;
 mod kernels;
 mod launches;
 mod memory;
+mod occupancy;
+mod stalls;
 
 use model::profile::Profile;
 
 pub use self::finding::{Evidence, Finding, Kind, Unit};
-use crate::{idle::DeviceIdle, memory::DeviceMemory, user_code::UserCode};
+use crate::{idle::DeviceIdle, memory::DeviceMemory, occupancy::ShapeOccupancy, user_code::UserCode};
 
 /// The maximum number of findings: a reader acts on the first ones.
 const MAX: usize = 8;
 
 /// Returns the findings of a profile: idle GPUs, then the others, those that affect the most time first.
-pub fn findings(profile: &Profile, code: &UserCode<'_>, idle: &[DeviceIdle], memory: &[DeviceMemory]) -> Vec<Finding> {
+pub fn findings(
+    profile: &Profile,
+    code: &UserCode<'_>,
+    idle: &[DeviceIdle],
+    memory: &[DeviceMemory],
+    shapes: &[ShapeOccupancy],
+) -> Vec<Finding> {
     // A trace explains single calls, and has its own report.
     if profile.is_trace() {
         return Vec::new();
@@ -32,7 +40,12 @@ pub fn findings(profile: &Profile, code: &UserCode<'_>, idle: &[DeviceIdle], mem
     all.extend(copies::alone(profile, code, idle));
     all.extend(copies::pageable(profile, code));
     all.extend(kernels::tiny(profile, code));
+    all.extend(kernels::without_tensor_cores(profile, code));
     all.extend(devices::imbalance(profile));
+    all.extend(occupancy::low(profile, code, shapes));
+    all.extend(occupancy::small_grid(profile, code, shapes));
+    all.extend(occupancy::tail(profile, code, shapes));
+    all.extend(stalls::lines(profile));
     // Why a GPU is idle comes first: other findings are often parts of the answer.
     all.sort_by(|a: &Finding, b| {
         (a.kind != Kind::GpuIdle).cmp(&(b.kind != Kind::GpuIdle)).then(b.share.total_cmp(&a.share))

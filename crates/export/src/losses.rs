@@ -70,12 +70,18 @@ pub fn own_cost(own: Weight) -> Option<String> {
 pub fn sampled(ledger: &StallLedger) -> Vec<String> {
     let mut sentences = Vec::new();
     if ledger.samples > 0 {
+        let memory = match ledger.memory_bytes {
+            0 => format!(
+                "device memory of each context: {} of buffer, the rest was not measured",
+                bytes(ledger.buffer_bytes)
+            ),
+            memory => format!("sampling took {} of device memory per context", bytes(memory)),
+        };
         sentences.push(format!(
-            "{} inside kernels, one every 2^{} cycles on each multiprocessor; sampling took {} of device memory per context. \
+            "{} inside kernels, one every 2^{} cycles on each multiprocessor; {memory}. \
              The exact time of each kernel is divided among its lines by samples, equally for all its call paths",
             counted(ledger.samples, "sample", "samples"),
             ledger.period,
-            bytes(ledger.buffer_bytes),
         ));
     }
     if ledger.other_kernels > 0 {

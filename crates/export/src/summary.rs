@@ -19,6 +19,7 @@ use crate::{
     flames::Flames,
     idle, losses, memory,
     names::{self, GpuFrames},
+    occupancy::{self, ShapeOccupancy},
     stalls,
     trace::TraceSummary,
     user_code::UserCode,
@@ -64,6 +65,7 @@ impl Summary {
         let code = UserCode::new(profile);
         let idle = idle::of(profile, &code);
         let memory = memory::of(profile, &code);
+        let occupancy = occupancy::all(profile);
         let sampling = Sampling::of(profile);
         let trace = TraceSummary::of(profile);
         let mut lost = ledger.lost.clone();
@@ -84,9 +86,10 @@ impl Summary {
                 full: dump.full,
             }),
             status: profile.end.and_then(|end| end.status),
-            findings: findings::findings(profile, &code, &idle, &memory),
+            findings: findings::findings(profile, &code, &idle, &memory, &occupancy),
             idle,
             memory,
+            occupancy: occupancy::summary(&occupancy),
             stalls: stalls::summary(profile),
             gpu_time_ns,
             kernel_time_ns: ledger.kernel_ns.saturating_add(estimated.kernel_ns),
@@ -132,7 +135,7 @@ impl Summary {
             processes: processes(profile),
             images: profile.processes.len() as u64,
             threads: profile.threads.len() as u64,
-            top_kernels: top_kernels(profile),
+            top_kernels: top_kernels(profile, &occupancy),
             top_paths: top_paths(&flames.gpu(), gpu_time_ns),
             top_lines: top_lines(profile, &code, gpu_time_ns),
             top_functions: top_functions(&cpu.lines, cpu_time_ns),
@@ -165,7 +168,7 @@ impl Summary {
     }
 
     /// The same, with the parts that require the events of a trace. `events` opens the recording from its beginning; it
-    /// is called once, and only for traces. The time line is as wide as the text will be.
+    /// is called once, and only for traces. The timeline is as wide as the text will be.
     pub fn with_events<'a>(
         flames: &Flames<'_>,
         events: &mut dyn FnMut() -> io::Result<Events<'a>>,
@@ -259,7 +262,8 @@ fn no_gpu_work(profile: &Profile) -> Option<&'static str> {
     })
 }
 
-fn top_kernels(profile: &Profile) -> Vec<Kernel> {
+fn top_kernels(profile: &Profile, occupancy: &[ShapeOccupancy]) -> Vec<Kernel> {
+    let means = occupancy::means(occupancy);
     let mut kernels: BTreeMap<&str, GpuWeight> = BTreeMap::new();
     for (key, weight) in &profile.gpu {
         if let What::Kernel(index) = key.what {
@@ -274,6 +278,8 @@ fn top_kernels(profile: &Profile) -> Vec<Kernel> {
         mean_ns: weight.ns / weight.count.max(1),
         max_ns: weight.max_ns,
         share: share(weight.ns, profile.ledger.kernel_ns.saturating_add(profile.sampled.estimated.kernel_ns)),
+        occupancy: means.get(name).map(|mean| mean.occupancy),
+        limiter: means.get(name).map(|mean| mean.limiter.text()),
     };
     top(kernels, |weight| weight.ns).map(kernel).collect()
 }

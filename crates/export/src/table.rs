@@ -22,6 +22,8 @@ pub enum Table {
     Copies,
     /// GPUs.
     Devices,
+    /// Kernels by shape: how they fill the device, and what limits them.
+    Occupancy,
     /// Source lines of kernels, by GPU time, and why their warps waited.
     Stalls,
     /// The ledger.

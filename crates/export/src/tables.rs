@@ -14,6 +14,7 @@ use model::{
 use crate::{
     Events, Flames, Table, View,
     names::{self, GpuFrames},
+    occupancy::{self, ShapeOccupancy},
     stalls::{self, StallLine},
     user_code::UserCode,
     weighted::Weighted,
@@ -47,7 +48,7 @@ pub struct Rows {
 
 impl Table {
     /// All tables, and their names.
-    pub const ALL: [(&'static str, Self); 11] = [
+    pub const ALL: [(&'static str, Self); 12] = [
         ("kernels", Self::Kernels),
         ("paths", Self::Paths),
         ("lines", Self::Lines),
@@ -57,6 +58,7 @@ impl Table {
         ("ranks", Self::Ranks),
         ("copies", Self::Copies),
         ("devices", Self::Devices),
+        ("occupancy", Self::Occupancy),
         ("stalls", Self::Stalls),
         ("ledger", Self::Ledger),
     ];
@@ -74,6 +76,7 @@ impl Table {
             Self::Threads => threads(profile, events()?),
             Self::Ranks => ranks(profile),
             Self::Devices => devices(profile),
+            Self::Occupancy => occupancy(profile),
             Self::Stalls => stalls(profile),
             Self::Ledger => ledger(profile)?,
         })
@@ -238,6 +241,45 @@ fn devices(profile: &Profile) -> Rows {
         texts.into_iter().chain(numbers).collect()
     });
     Rows { columns: vec!["device", "name", "uuid", "count", "ns", "busy_ns", "busy_share"], rows: rows.collect() }
+}
+
+/// Returns how kernels fill the device, by kernel and shape. Waves are rounded to hundredths.
+fn occupancy(profile: &Profile) -> Rows {
+    let row = |row: ShapeOccupancy| {
+        vec![
+            Cell::Text(row.kernel),
+            Cell::Text(row.device),
+            Cell::Count(row.count),
+            Cell::Ns(row.ns),
+            Cell::Share(row.occupancy),
+            Cell::Text(row.limiter.to_owned()),
+            Cell::Text(format!("{:.2}", row.waves)),
+            Cell::Count(row.multiprocessors_used.into()),
+            Cell::Count(row.multiprocessors.into()),
+            Cell::Count(row.blocks),
+            Cell::Count(row.threads.into()),
+            Cell::Count(row.registers.into()),
+            Cell::Bytes(row.shared_memory.into()),
+        ]
+    };
+    Rows {
+        columns: vec![
+            "kernel",
+            "device",
+            "count",
+            "ns",
+            "occupancy",
+            "limiter",
+            "waves",
+            "sms_used",
+            "sms",
+            "blocks",
+            "threads",
+            "registers",
+            "shared_memory",
+        ],
+        rows: occupancy::all(profile).into_iter().map(row).collect(),
+    }
 }
 
 /// Returns the lines of kernels. The share is that of the kernel's samples, the stall's that of the line's.

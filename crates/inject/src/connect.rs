@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use wire::Refusal;
 
-use crate::{calls, known, python, sys};
+use crate::{calls, known, lifecycle, python, sys};
 
 /// How long to retry while the listener's backlog is full.
 const PATIENCE: u64 = 200_000_000;
@@ -78,6 +78,9 @@ pub fn await_welcome(socket: i32, milliseconds: u32) -> bool {
             let disconnected = answer.is_none() && poll.revents & (libc::POLLHUP | libc::POLLERR) != 0;
             if disconnected || answer == Some(wire::FINISH) {
                 return false;
+            }
+            if answer == Some(wire::TAKEN) {
+                lifecycle::close_other_end();
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Queries to libcuda: its version and the devices.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr;
 
 use crate::library::symbol;
 
@@ -26,6 +27,29 @@ pub fn version() -> u32 {
     }
 }
 
+/// Returns the free memory of a context's device; `None` if the driver does not say. May be called from a callback about
+/// the context.
+pub fn free_memory(context: *mut c_void) -> Option<u64> {
+    let handle = libcuda();
+    if handle.is_null() {
+        return None;
+    }
+    let (mut free, mut total, mut popped) = (0_usize, 0_usize, ptr::null_mut());
+    // SAFETY: these are the functions' types in cuda.h; the variables are writable. The thread's current context is the
+    // same afterwards.
+    unsafe {
+        let push = symbol::<unsafe extern "C" fn(*mut c_void) -> u32>(handle, c"cuCtxPushCurrent_v2")?;
+        let pop = symbol::<unsafe extern "C" fn(*mut *mut c_void) -> u32>(handle, c"cuCtxPopCurrent_v2")?;
+        let get = symbol::<unsafe extern "C" fn(*mut usize, *mut usize) -> u32>(handle, c"cuMemGetInfo_v2")?;
+        if push(context) != 0 {
+            return None;
+        }
+        let outcome = get(&mut free, &mut total);
+        pop(&mut popped);
+        (outcome == 0).then_some(free as u64)
+    }
+}
+
 /// The longest name of a device that is read, with its 0.
 pub const NAME: usize = 256;
 /// The most devices that are described.
@@ -34,6 +58,15 @@ const MOST_DEVICES: c_int = 1024;
 const PCI_BUS: c_int = 33;
 const PCI_DEVICE: c_int = 34;
 const PCI_DOMAIN: c_int = 50;
+/// `CUdevice_attribute`: the compute capability, and the resources of a multiprocessor.
+const MAJOR: c_int = 75;
+const MINOR: c_int = 76;
+const MULTIPROCESSORS: c_int = 16;
+const THREADS: c_int = 39;
+const BLOCKS: c_int = 106;
+const REGISTERS: c_int = 82;
+const SHARED_MEMORY: c_int = 81;
+const RESERVED_SHARED_MEMORY: c_int = 111;
 
 type GetUuid = unsafe extern "C" fn(*mut [u8; 16], c_int) -> u32;
 
@@ -100,6 +133,14 @@ impl Devices {
             uuid: if own == 0 { gpu } else { own },
             gpu: if gpu == 0 { own } else { gpu },
             pci: self.pci(device).unwrap_or(u64::MAX),
+            major: self.number(MAJOR, device) as u8,
+            minor: self.number(MINOR, device) as u8,
+            multiprocessors: self.number(MULTIPROCESSORS, device),
+            threads: self.number(THREADS, device),
+            blocks: self.number(BLOCKS, device),
+            registers: self.number(REGISTERS, device),
+            shared_memory: self.number(SHARED_MEMORY, device),
+            reserved_shared_memory: self.number(RESERVED_SHARED_MEMORY, device),
         };
         let mut text = [0u8; NAME];
         // SAFETY: the length passed is that of the buffer without its last byte, which stays 0.
@@ -111,13 +152,20 @@ impl Devices {
         Some((id, Name(text)))
     }
 
+    /// Returns an attribute; `None` if the driver does not know it.
+    fn read(&self, attribute: c_int, device: c_int) -> Option<c_int> {
+        let mut value = 0;
+        // SAFETY: `value` is writable.
+        (unsafe { (self.attribute?)(&mut value, attribute, device) } == 0).then_some(value)
+    }
+
+    /// Returns an attribute that is a count; 0 if the driver does not know it.
+    fn number(&self, attribute: c_int, device: c_int) -> u32 {
+        self.read(attribute, device).map_or(0, |value| value.max(0).cast_unsigned())
+    }
+
     fn pci(&self, device: c_int) -> Option<u64> {
-        let get = self.attribute?;
-        let read = |attribute| {
-            let mut value = 0;
-            // SAFETY: `value` is writable.
-            (unsafe { get(&mut value, attribute, device) } == 0).then_some(value)
-        };
+        let read = |attribute| self.read(attribute, device);
         let (bus, slot) = (read(PCI_BUS)?.try_into().ok()?, read(PCI_DEVICE)?.try_into().ok()?);
         Some(wire::pci_address(read(PCI_DOMAIN)?.cast_unsigned(), bus, slot))
     }

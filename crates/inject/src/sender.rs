@@ -24,7 +24,7 @@ const LONGEST_DRAIN: u64 = 1_000_000_000;
 /// If no further records arrive for this time, and none are known to be missing, the work is complete.
 const QUIET: u64 = 30_000_000;
 /// The longest wait for warpscope to take its end of the connection, and to be ready.
-const LONGEST_WELCOME_MS: u32 = 10_000;
+const LONGEST_WELCOME_MS: u32 = 20_000;
 /// Time to sleep when there is nothing to flush and the thread only waits for the end.
 const IDLE: u64 = 3_600_000_000_000;
 /// CUPTI's flush runs on this stack; untouched pages cost nothing.

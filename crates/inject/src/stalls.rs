@@ -24,7 +24,7 @@ use crate::library::{self, Cupti, PcSampling};
 use crate::names::{NAMES_SEEN, Named};
 use crate::notices::Notices;
 use crate::queue::QUEUE;
-use crate::{cubins, environment, lifecycle, sys, wakeup};
+use crate::{cubins, driver, environment, lifecycle, sys, wakeup};
 
 /// The hardware buffer of a context, in device memory.
 const HARDWARE_BUFFER: u64 = 32 << 20;
@@ -79,6 +79,7 @@ impl State {
             contexts: 0,
             refused: 0,
             buffer: 0,
+            memory: 0,
             period: 0,
             cubins_refused: 0,
         };
@@ -245,6 +246,7 @@ pub fn on_context(cbid: u32, context: *mut c_void) {
     let Some(mut state) = lock() else { return };
     let state = &mut *state;
     if cbid == resource::CONTEXT_CREATED {
+        let before = driver::free_memory(context);
         let begun = match state.samplers.len() < MOST_CONTEXTS && state.samplers.try_reserve(1).is_ok() {
             true => Sampler::begin(sampling, context, period, &mut state.reasons),
             false => Err(Failed("too many contexts", result::MAX_LIMIT_REACHED)),
@@ -252,6 +254,9 @@ pub fn on_context(cbid: u32, context: *mut c_void) {
         match begun {
             Ok(sampler) => {
                 state.totals.contexts += 1;
+                if let (Some(before), Some(after)) = (before, driver::free_memory(context)) {
+                    state.totals.memory = state.totals.memory.max(before.saturating_sub(after));
+                }
                 (state.totals.buffer, state.totals.period) = (HARDWARE_BUFFER, period.max(state.totals.period));
                 state.samplers.push(sampler);
             }

@@ -55,7 +55,7 @@ pub fn start(socket: i32, found: Found, driver: u32) -> Option<Refused> {
 }
 
 /// Starts a session in a process that already runs. Returns the descriptor that warpscope takes: the other end of the
-/// connection. It is closed when the welcome arrives, or when warpscope has not taken it in time.
+/// connection. It is closed when warpscope has taken it, or has not done so in time.
 pub fn attach() -> Result<i32, Refused> {
     let (socket, other) = connect::pair()?;
     lifecycle::keep_other_end(other);

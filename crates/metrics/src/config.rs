@@ -56,10 +56,12 @@ pub struct Settings {
     pub stacks: Option<bool>,
     /// Limit the cost to this share of the processes' CPU time, in percent.
     pub max_overhead: Option<f64>,
+    /// Record processes on request; the file with the token.
+    pub allow_record: Option<PathBuf>,
 }
 
 /// The names of all keys in a configuration file.
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 18] = [
     "memleak",
     "cudatrace",
     "bandwidth",
@@ -77,6 +79,7 @@ const KEYS: [&str; 17] = [
     "nvml",
     "stacks",
     "max-overhead",
+    "allow-record",
 ];
 
 /// Validated options.
@@ -108,6 +111,8 @@ pub struct Options {
     pub stacks: bool,
     /// Limit the cost to this share of the processes' CPU time, in percent.
     pub max_overhead: Option<f64>,
+    /// Record processes on request; the file with the token.
+    pub allow_record: Option<PathBuf>,
 }
 
 impl Settings {
@@ -154,6 +159,7 @@ impl Settings {
             nvml: self.nvml.or(below.nvml),
             stacks: self.stacks.or(below.stacks),
             max_overhead: self.max_overhead.or(below.max_overhead),
+            allow_record: self.allow_record.or(below.allow_record),
         }
     }
 
@@ -182,6 +188,10 @@ impl Settings {
         if let Some(percent) = self.max_overhead.filter(|percent| !(percent.is_finite() && *percent > 0.0)) {
             return Err(format!("max-overhead is {percent}: expected a percentage greater than 0, such as 3"));
         }
+        let metrics_addr = self.metrics_addr.unwrap_or_else(|| "127.0.0.1:9400".to_owned());
+        if self.allow_record.is_some() && metrics_addr.is_empty() {
+            return Err("allow-record needs an address to serve recordings on (metrics-addr)".to_owned());
+        }
         if self.pid.as_ref().is_some_and(|pids| pids.contains(&0)) {
             return Err("pid 0 is not a process".to_owned());
         }
@@ -193,8 +203,7 @@ impl Settings {
             cudatrace,
             bandwidth,
             errors,
-            metrics_addr: Some(self.metrics_addr.unwrap_or_else(|| "127.0.0.1:9400".to_owned()))
-                .filter(|a| !a.is_empty()),
+            metrics_addr: Some(metrics_addr).filter(|address| !address.is_empty()),
             display_interval: (interval > 0.0).then(|| Duration::from_secs_f64(interval)),
             pids: self.pid.unwrap_or_default(),
             cgroup: self.cgroup.filter(|cgroup| !cgroup.is_empty()),
@@ -207,6 +216,7 @@ impl Settings {
             nvml: self.nvml.unwrap_or(true),
             stacks: self.stacks.unwrap_or(true),
             max_overhead: self.max_overhead,
+            allow_record: self.allow_record,
         })
     }
 }
@@ -223,7 +233,7 @@ mod tests {
     #[test]
     fn every_key_is_parsed() {
         let all = "memleak = true\ncudatrace = false\nbandwidth = true\nerrors = true\nmetrics-addr = \"[::1]:1\"\n\
-                   display-interval = 0.5\npid = [1, 2]\ncgroup = \"/a\"\nmax-series = 500\ntop-kernels = 0\nkeep-ended = 60\nlib = [\"/opt/libcuda.so.1\"]\nnvml = false\nstacks = false\nmax-overhead = 3";
+                   display-interval = 0.5\npid = [1, 2]\ncgroup = \"/a\"\nmax-series = 500\ntop-kernels = 0\nkeep-ended = 60\nlib = [\"/opt/libcuda.so.1\"]\nnvml = false\nstacks = false\nmax-overhead = 3\nallow-record = \"/run/token\"";
         let settings = Settings::parse(all).expect("good");
         assert!(!format!("{settings:?}").contains("None"), "{settings:?}");
         let options = settings.options().expect("good");
@@ -277,6 +287,7 @@ mod tests {
         assert!(error("max-series = 5").contains("max-series"));
         assert!(error("max-overhead = 0").contains("max-overhead is 0"));
         assert!(error("keep-ended = -1").contains("keep-ended"));
+        assert!(error("allow-record = \"/run/token\"\nmetrics-addr = \"\"").contains("metrics-addr"));
         assert!(error("memleak=false\nerrors=false\nbandwidth=false\ncudatrace=false").contains("nothing to monitor"));
         let missing = Settings::read(Path::new("/nonexistent/monitor.toml")).expect_err("missing");
         assert!(missing.starts_with("cannot read /nonexistent/monitor.toml: "), "{missing}");

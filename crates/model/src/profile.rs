@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use cuda::occupancy::{Limits, Shape};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
@@ -65,6 +66,8 @@ pub struct Profile {
     pub pageable: FxHashMap<(ProcessId, Option<StackId>, Direction), GpuWeight>,
     /// Launches whose activity never arrived.
     pub pending: FxHashMap<(ProcessId, StackId, LaunchKind), u64>,
+    /// The shapes of kernels by device and index of the kernel, a limited number of each.
+    pub shapes: FxHashMap<(u32, u32), FxHashMap<Shape, GpuWeight>>,
     /// Distinct kernel names, demangled for display; [`What::Kernel`] indexes them.
     pub kernel_names: Vec<KernelText>,
     /// Samples of instructions on GPUs; empty unless they were requested.
@@ -180,6 +183,8 @@ pub struct DeviceInfo {
     pub gpu_uuid: String,
     /// Its name; empty if it was not reported.
     pub name: String,
+    /// Its resources, if they are known.
+    pub limits: Limits,
     /// Time in which at least one kernel, copy or memset ran.
     pub busy_ns: u64,
     /// Time in which at least one kernel ran.

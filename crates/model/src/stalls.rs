@@ -8,11 +8,14 @@ use std::{collections::BTreeMap, sync::Arc};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
-use crate::event::{Instruction, SessionId, SourceLine, StallLines, StallReason, StallSamples, StallTotals};
+use crate::event::{
+    Instruction, SessionId, SourceLine, SourceText, StallLines, StallReason, StallSamples, StallTotals,
+};
 
 /// The maximum number of sums, about 100 MB, and of the other entries.
 const MAX_SUMS: usize = 1 << 20;
 const MAX_REASONS: usize = 1 << 14;
+const MAX_TEXTS: usize = 1 << 16;
 
 /// All samples of a recording.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +25,9 @@ pub struct Stalls {
     pub samples: FxHashMap<(Instruction, u32), u64>,
     /// The source of instructions, as far as it is known.
     pub lines: FxHashMap<Instruction, Arc<[SourceLine]>>,
+    /// Lines of source files, by path and number.
+    pub texts: BTreeMap<Arc<str>, BTreeMap<u32, Box<str>>>,
+    texts_kept: usize,
     /// What each session counted.
     pub totals: BTreeMap<SessionId, StallTotals>,
     /// The kernel's index in the profile, by session and the session's name id.
@@ -51,8 +57,10 @@ pub struct StallLedger {
     pub contexts: u64,
     /// Contexts that could not be sampled.
     pub contexts_refused: u64,
-    /// Device memory that sampling took in each context.
+    /// Device memory of the hardware buffer of each context.
     pub buffer_bytes: u64,
+    /// Device memory that sampling took in a context, with what CUPTI itself allocates; 0 if it could not be measured.
+    pub memory_bytes: u64,
     /// The logarithm to base 2 of the clock cycles between two samples; 0 if unknown.
     pub period: u32,
     /// Cubins with line information that did not fit into the limits.
@@ -84,6 +92,17 @@ impl Stalls {
     pub fn locate(&mut self, lines: &StallLines) {
         if self.lines.len() < MAX_SUMS {
             self.lines.insert(lines.at, lines.lines.as_slice().into());
+        }
+    }
+
+    /// Adds lines of a source file.
+    pub fn read(&mut self, text: &SourceText) {
+        let lines = self.texts.entry(text.file.clone()).or_default();
+        for (offset, line) in (0_u32..).zip(&text.lines) {
+            let Some(number) = text.first.checked_add(offset) else { return };
+            if self.texts_kept < MAX_TEXTS && lines.insert(number, line.as_str().into()).is_none() {
+                self.texts_kept += 1;
+            }
         }
     }
 
@@ -123,6 +142,7 @@ impl Stalls {
             add(&mut ledger.contexts_refused, totals.contexts_refused.into());
             add(&mut ledger.cubins_refused, totals.cubins_refused.into());
             ledger.buffer_bytes = ledger.buffer_bytes.max(totals.buffer_bytes);
+            ledger.memory_bytes = ledger.memory_bytes.max(totals.memory_bytes);
             ledger.period = ledger.period.max(totals.period);
         }
         Some(ledger)

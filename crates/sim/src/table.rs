@@ -18,7 +18,7 @@ use crate::truth::Truth;
 /// The table's id for `cuGetExportTable`.
 pub const UUID: [u8; 16] = *b"warpscope-sim-01";
 /// Increased when the table changes.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Callback ids below this can be enabled.
 pub const MAX_CBID: u32 = 1024;
@@ -194,6 +194,8 @@ pub struct Table {
     pub function_name: fn(*mut c_void) -> *const c_char,
     /// Context id and device of a `CUcontext`.
     pub context_ids: fn(*mut c_void) -> Option<(u32, u32)>,
+    /// Adds to the memory that is in use on the device of a `CUcontext`, wrapping.
+    pub take_memory: fn(*mut c_void, u64),
     /// Id of a `CUstream` in a context; the flag says whether the null stream is the per-thread one.
     pub stream_id: fn(*mut c_void, *mut c_void, bool) -> Option<u32>,
     /// Id of a `CUgraphNode`.

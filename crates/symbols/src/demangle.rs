@@ -46,13 +46,14 @@ impl fmt::Write for Bounded {
 }
 
 /// Demangles the names of a profile's kernels. If a launch used a host function that no call has registered, the
-/// function's own symbol gives the name.
+/// function's own symbol gives the name; if it used a handle that no call has returned, the symbol found for the handle
+/// ([`crate::kept_handles`]).
 pub fn name_kernels(profile: &mut Profile) {
     for kernel in &mut profile.kernel_names {
         kernel.text = demangle(&kernel.mangled).into();
     }
-    let stubs: Vec<(ProcessId, u64)> = profile.calls.unnamed_stubs().collect();
-    for (process, address) in stubs {
+    let unnamed: Vec<(ProcessId, u64)> = profile.calls.unnamed_stubs().chain(profile.calls.unnamed_handles()).collect();
+    for (process, address) in unnamed {
         let symbol = profile.symbols.at(process, Frame::User(address), u64::MAX).and_then(|names| names.last());
         if let Some(kernel) = symbol.and_then(|symbol| stub_kernel(&symbol.name)) {
             profile.calls.names.name_stub(process, address, kernel);
@@ -63,7 +64,7 @@ pub fn name_kernels(profile: &mut Profile) {
 
 /// Returns the kernel that a host function stands for, from the function's demangled name: nvcc's
 /// `__device_stub__Z4gemmPf(float*)`, clang's `__device_stub__gemm(float*)`, or the kernel's own name.
-fn stub_kernel(name: &str) -> Option<&str> {
+pub fn stub_kernel(name: &str) -> Option<&str> {
     match name.strip_prefix("__device_stub__") {
         Some(rest) if rest.starts_with('Z') => {
             let mangled = &name["__device_stub_".len()..];

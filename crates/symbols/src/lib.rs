@@ -12,6 +12,7 @@ mod debug_sections;
 mod demangle;
 mod dwarf;
 mod files;
+mod handles;
 mod jits;
 mod kept;
 mod look_up;
@@ -25,7 +26,8 @@ mod symbol_table;
 mod vdso;
 
 pub use debug_files::DebugFiles;
-pub use demangle::{demangle, name_kernels};
+pub use demangle::{demangle, name_kernels, stub_kernel};
 pub use files::{FileId, Files};
+pub use handles::kept_handles;
 pub use kept::Kept;
 pub use resolve::{Named, Options, resolve};

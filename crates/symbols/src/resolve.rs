@@ -229,7 +229,7 @@ fn name_kernel(addresses: &[u64], bpf: &BpfCode) -> Vec<Symbol> {
 }
 
 /// Returns the file's name without its directory; anonymous memory has none in `/proc/PID/maps`.
-fn module(path: &str) -> Arc<str> {
+pub(crate) fn module(path: &str) -> Arc<str> {
     let path = if path.is_empty() { "//anon" } else { path };
     Path::new(path).file_name().map_or(path.into(), |name| name.to_string_lossy().into())
 }

@@ -27,9 +27,9 @@ impl Selection {
         Ok(Selection { include: globs(include)?, exclude: globs(exclude)? })
     }
 
-    /// Returns the same selection, with `pattern` if no `--match` was given.
-    pub fn or(&self, pattern: Option<Glob>) -> Selection {
-        let include = if self.include.is_empty() { pattern.into_iter().collect() } else { self.include.clone() };
+    /// Returns the same selection, with `patterns` if no `--match` was given.
+    pub fn or(&self, patterns: impl IntoIterator<Item = Glob>) -> Selection {
+        let include = if self.include.is_empty() { patterns.into_iter().collect() } else { self.include.clone() };
         Selection { include, exclude: self.exclude.clone() }
     }
 

@@ -17,6 +17,7 @@ mod say;
 mod source;
 mod summary;
 mod terminal;
+mod token;
 mod trace;
 
 use std::{io, process::ExitCode};

@@ -13,9 +13,9 @@ use std::{
 use anyhow::{Context, bail};
 use collect::command::user::{User, acting_as, become_user};
 use export::{Flames, Format};
-use metrics::http::{Peer, Request, Response, Server};
+use metrics::http::{Method, Peer, Refusal, Request, Response, Server};
 
-use crate::{args, load::load, outputs};
+use crate::{args, load::load, outputs, token};
 
 /// The longest report that is read.
 const LONGEST: u64 = 1 << 30;
@@ -24,7 +24,7 @@ const LONGEST: u64 = 1 << 30;
 pub fn run(options: &args::Open) -> anyhow::Result<ExitCode> {
     let user = User::behind_sudo();
     let page: Arc<[u8]> = page(&options.files, user.as_ref())?.into();
-    let path = format!("/{}/", token()?);
+    let path = format!("/{}/", token::random().context("cannot read /dev/urandom")?);
     // SAFETY: always succeeds.
     let owner = user.as_ref().map_or_else(|| unsafe { libc::geteuid() }, |user| user.uid);
     let expected = path.clone();
@@ -79,15 +79,9 @@ fn answer(request: &Request, expected: &str, owner: u32, page: &Arc<[u8]>) -> Re
     match request.peer {
         Peer::User(uid) if uid != owner && uid != 0 => Response::text(403, "this report belongs to another user\n"),
         _ if request.path != expected => Response::text(404, "not found: use the address that warpscope printed\n"),
-        _ => Response { status: 200, content_type: "text/html; charset=utf-8", body: page.clone(), shared: false },
+        _ if request.method == Method::Post => Refusal::Method.response(),
+        _ => Response { content_type: "text/html; charset=utf-8", body: page.clone(), ..Response::text(200, "") },
     }
-}
-
-/// Returns 128 random bits as text.
-fn token() -> anyhow::Result<String> {
-    let mut bytes = [0; 16];
-    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).context("cannot read /dev/urandom")?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Whether a browser can show something here. Over ssh, it would show it on the wrong machine.

@@ -9,18 +9,24 @@
 #![no_std]
 
 pub mod calls;
+mod encoding;
 pub mod known;
 mod message;
 mod packet;
 mod refusal;
+mod text;
 
 pub use message::*;
 pub use packet::*;
 pub use refusal::*;
+pub use text::{
+    Notice, Pause, encode_cubin_part, encode_device, encode_function, encode_name, encode_notice, encode_range_name,
+    encode_stall_reason, text_size,
+};
 
 /// Increased when a message changes. Both sides come from one binary, so there is no negotiation: another version is
 /// rejected.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 
 /// The answer to [`Hello`] once warpscope is ready to walk this process's stacks: one packet of one byte, with the
 /// descriptor of the memory described in [`known`]. The library waits for it ([`WELCOME_PATIENCE_MS`] at most) before
@@ -30,6 +36,10 @@ pub const WELCOME: u8 = 1;
 /// Sent by warpscope when it stops recording while the process continues: one packet of one byte. The library then
 /// flushes, sends the remaining messages and [`SessionEnd`], and does nothing more.
 pub const FINISH: u8 = 2;
+
+/// Sent by warpscope when it has taken its end of the connection from a process that it attached to: one packet of one byte.
+/// The library then closes its copy of that end, so that it notices when warpscope dies.
+pub const TAKEN: u8 = 3;
 
 /// How long the library waits for [`WELCOME`], which usually comes after a millisecond. On a busy machine warpscope may
 /// have to wait for a CPU; without it the first stacks are not walked completely, and the first traced calls are missed.

@@ -1,148 +1,8 @@
-//! The messages and their encoding.
+//! The messages.
 
-use crate::packet::{MAX_TEXT, Malformed};
-
-/// A fixed-size field of a message.
-trait Scalar: Copy + Default {
-    const SIZE: usize;
-    fn put(self, out: &mut [u8]);
-    fn get(bytes: &[u8]) -> Self;
-}
-
-macro_rules! scalar {
-    ($($type:ty),*) => {$(
-        impl Scalar for $type {
-            const SIZE: usize = size_of::<$type>();
-            fn put(self, out: &mut [u8]) {
-                out.copy_from_slice(&self.to_le_bytes());
-            }
-            fn get(bytes: &[u8]) -> Self {
-                let mut raw = [0; size_of::<$type>()];
-                raw.copy_from_slice(bytes);
-                Self::from_le_bytes(raw)
-            }
-        }
-    )*};
-}
-
-scalar!(u8, u16, u32, u64, u128);
-
-/// Takes `count` bytes off the front of `bytes`.
-fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Result<&'a [u8], Malformed> {
-    let (head, tail) = bytes.split_at_checked(count).ok_or(Malformed)?;
-    *bytes = tail;
-    Ok(head)
-}
-
-/// Declares fixed-size messages: the struct, its tag, its size, its encoder and its decoder.
-macro_rules! messages {
-    ($($(#[$doc:meta])* $name:ident = $tag:literal { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {
-        $(
-            $(#[$doc])*
-            #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-            pub struct $name {
-                $($(#[$field_doc])* pub $field: $type,)*
-            }
-
-            impl $name {
-                /// Bytes on the wire, tag included.
-                pub const SIZE: usize = 1 $(+ size_of::<$type>())*;
-
-                /// Writes the message to the front of `out`, which must hold at least [`Self::SIZE`] bytes.
-                pub fn encode(&self, out: &mut [u8]) {
-                    out[0] = $tag;
-                    let mut at = 1;
-                    $(
-                        Scalar::put(self.$field, &mut out[at..at + size_of::<$type>()]);
-                        at += size_of::<$type>();
-                    )*
-                    debug_assert_eq!(at, Self::SIZE);
-                }
-
-                fn decode(bytes: &mut &[u8]) -> Result<Self, Malformed> {
-                    Ok(Self { $($field: Scalar::get(take(bytes, <$type as Scalar>::SIZE)?),)* })
-                }
-            }
-        )*
-
-        /// Any message.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Message<'a> {
-            $($(#[$doc])* $name($name),)*
-            /// A kernel's name: the id that later [`Kernel`] messages use, and the (mangled) text.
-            Name(u32, &'a [u8]),
-            /// A device's index and its name.
-            Device(u32, &'a [u8]),
-            /// A message for the user; [`Notice`] is its kind.
-            Notice(Notice, &'a [u8]),
-            /// A function that CUPTI has a callback for: its number (see [`crate::calls::function`]) and its name.
-            Function(u32, &'a [u8]),
-            /// A stall reason: its index, and CUPTI's name.
-            StallReason(u32, &'a [u8]),
-            /// Bytes of a cubin: its number, and the bytes that follow those sent before.
-            CubinPart(u32, &'a [u8]),
-            /// A path of NVTX ranges: its id; then the id of the path around it (4 bytes), the length of its category's name
-            /// (1 byte), that name, and its own name.
-            RangeName(u32, &'a [u8]),
-            /// A time in which another client used CUPTI: its number in the session, which a later message may repeat.
-            Pause(u32, Pause<'a>),
-        }
-
-        impl<'a> Message<'a> {
-            /// Takes the next message off the front of a packet; `None` at its end.
-            pub fn next(packet: &mut &'a [u8]) -> Result<Option<Self>, Malformed> {
-                let Some((&tag, rest)) = packet.split_first() else { return Ok(None) };
-                *packet = rest;
-                let message = match tag {
-                    $($tag => Message::$name($name::decode(packet)?),)*
-                    TAG_NAME => {
-                        let (id, text) = decode_text(packet)?;
-                        Message::Name(id, text)
-                    }
-                    TAG_DEVICE => {
-                        let (id, text) = decode_text(packet)?;
-                        Message::Device(id, text)
-                    }
-                    TAG_NOTICE => {
-                        let (code, text) = decode_text(packet)?;
-                        Message::Notice(Notice::from_code(code).ok_or(Malformed)?, text)
-                    }
-                    TAG_FUNCTION => {
-                        let (number, text) = decode_text(packet)?;
-                        Message::Function(number, text)
-                    }
-                    TAG_STALL_REASON => {
-                        let (index, text) = decode_text(packet)?;
-                        Message::StallReason(index, text)
-                    }
-                    TAG_CUBIN_PART => {
-                        let (number, bytes) = decode_text(packet)?;
-                        Message::CubinPart(number, bytes)
-                    }
-                    TAG_RANGE_NAME => {
-                        let (id, text) = decode_text(packet)?;
-                        Message::RangeName(id, text)
-                    }
-                    TAG_PAUSE => {
-                        let (number, text) = decode_text(packet)?;
-                        Message::Pause(number, Pause::decode(text)?)
-                    }
-                    _ => return Err(Malformed),
-                };
-                Ok(Some(message))
-            }
-        }
-    };
-}
-
-const TAG_NAME: u8 = 64;
-const TAG_DEVICE: u8 = 65;
-const TAG_NOTICE: u8 = 66;
-const TAG_FUNCTION: u8 = 67;
-const TAG_RANGE_NAME: u8 = 68;
-const TAG_PAUSE: u8 = 69;
-const TAG_STALL_REASON: u8 = 71;
-const TAG_CUBIN_PART: u8 = 72;
+use crate::encoding::{Scalar, messages, take};
+use crate::packet::Malformed;
+use crate::text::{self, Notice, Pause};
 
 messages! {
     /// Opens a connection.
@@ -336,6 +196,22 @@ messages! {
         gpu: u128,
         /// Its PCI address, see [`pci_address`]; `u64::MAX` if unknown.
         pci: u64,
+        /// Its compute capability.
+        major: u8,
+        /// See `major`.
+        minor: u8,
+        /// Its multiprocessors; 0 if unknown, as all that follow.
+        multiprocessors: u32,
+        /// The most threads of a multiprocessor.
+        threads: u32,
+        /// The most blocks of a multiprocessor.
+        blocks: u32,
+        /// Registers of a multiprocessor.
+        registers: u32,
+        /// Bytes of shared memory of a multiprocessor.
+        shared_memory: u32,
+        /// Bytes of shared memory that the system reserves for each block.
+        reserved_shared_memory: u32,
     }
 
     /// The place of the process in a distributed program, by its environment. Sent once, if anything is known.
@@ -412,6 +288,8 @@ messages! {
         refused: u32,
         /// Bytes of each context's hardware buffer.
         buffer: u64,
+        /// The most bytes of device memory that a context had less after sampling was enabled; 0 if unknown.
+        memory: u64,
         /// The logarithm to base 2 of the cycles between two samples.
         period: u32,
         /// Cubins with line information that were not sent.
@@ -499,175 +377,7 @@ messages! {
     }
 }
 
-/// A time in which another client used CUPTI, so that there are no records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pause<'a> {
-    /// Start, CLOCK_MONOTONIC.
-    pub from: u64,
-    /// End, CLOCK_MONOTONIC; `u64::MAX` while it lasts.
-    pub to: u64,
-    /// The other client, as far as known.
-    pub name: &'a [u8],
-}
-
-impl<'a> Pause<'a> {
-    /// Bytes before the name.
-    const TIMES: usize = 16;
-    /// The most bytes of a name.
-    const MOST_NAME: usize = MAX_TEXT - Self::TIMES;
-
-    fn name(&self) -> &'a [u8] {
-        &self.name[..self.name.len().min(Self::MOST_NAME)]
-    }
-
-    /// Returns the size of the message on the wire.
-    pub fn size(&self) -> usize {
-        7 + Self::TIMES + self.name().len()
-    }
-
-    /// Writes a [`Message::Pause`]; `out` must hold [`Self::size`] bytes.
-    pub fn encode(&self, number: u32, out: &mut [u8]) {
-        out[0] = TAG_PAUSE;
-        out[1..5].copy_from_slice(&number.to_le_bytes());
-        out[5..7].copy_from_slice(&((Self::TIMES + self.name().len()) as u16).to_le_bytes());
-        out[7..15].copy_from_slice(&self.from.to_le_bytes());
-        out[15..23].copy_from_slice(&self.to.to_le_bytes());
-        out[23..self.size()].copy_from_slice(self.name());
-    }
-
-    fn decode(mut bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let (from, to) = (u64::get(take(&mut bytes, 8)?), u64::get(take(&mut bytes, 8)?));
-        Ok(Self { from, to, name: bytes })
-    }
-}
-
 /// Encodes a PCI address so that numbers sort like addresses.
 pub fn pci_address(domain: u32, bus: u8, device: u8) -> u64 {
     u64::from(domain) << 16 | u64::from(bus) << 8 | u64::from(device)
-}
-
-/// The kind of a notice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Notice {
-    /// No usable libcupti: the text lists the locations tried.
-    NoCupti = 1,
-    /// Another CUPTI client is subscribed (error 39): the text names it if possible.
-    OtherSubscriber = 2,
-    /// A CUPTI call failed: the text contains the call and the error.
-    CuptiFailed = 3,
-    /// CUPTI rejected our clock; times are shifted by an offset measured once.
-    ForeignClock = 4,
-    /// The libcupti in use.
-    Library = 5,
-    /// Kernels cannot be sampled: the text is the number of the error, then the call and the error.
-    NoStalls = 6,
-}
-
-impl Notice {
-    fn from_code(code: u32) -> Option<Self> {
-        [Self::NoCupti, Self::OtherSubscriber, Self::CuptiFailed, Self::ForeignClock, Self::Library, Self::NoStalls]
-            .into_iter()
-            .find(|n| *n as u32 == code)
-    }
-}
-
-/// Returns the size of a text message on the wire, with the text truncated at [`MAX_TEXT`].
-pub fn text_size(text: &[u8]) -> usize {
-    7 + text.len().min(MAX_TEXT)
-}
-
-fn encode_text(tag: u8, id: u32, text: &[u8], out: &mut [u8]) {
-    let text = &text[..text.len().min(MAX_TEXT)];
-    out[0] = tag;
-    out[1..5].copy_from_slice(&id.to_le_bytes());
-    out[5..7].copy_from_slice(&(text.len() as u16).to_le_bytes());
-    out[7..7 + text.len()].copy_from_slice(text);
-}
-
-/// Writes a [`Message::Name`]; `out` must hold [`text_size`] bytes.
-pub fn encode_name(id: u32, text: &[u8], out: &mut [u8]) {
-    encode_text(TAG_NAME, id, text, out);
-}
-
-/// Writes a [`Message::RangeName`]; `out` must hold [`text_size`] bytes.
-pub fn encode_range_name(id: u32, text: &[u8], out: &mut [u8]) {
-    encode_text(TAG_RANGE_NAME, id, text, out);
-}
-
-/// Writes a [`Message::StallReason`]; `out` must hold [`text_size`] bytes.
-pub fn encode_stall_reason(index: u32, text: &[u8], out: &mut [u8]) {
-    encode_text(TAG_STALL_REASON, index, text, out);
-}
-
-/// Writes a [`Message::CubinPart`] of at most [`MAX_TEXT`] bytes; `out` must hold [`text_size`] bytes.
-pub fn encode_cubin_part(number: u32, bytes: &[u8], out: &mut [u8]) {
-    encode_text(TAG_CUBIN_PART, number, bytes, out);
-}
-
-/// Writes a [`Message::Device`]; `out` must hold [`text_size`] bytes.
-pub fn encode_device(index: u32, text: &[u8], out: &mut [u8]) {
-    encode_text(TAG_DEVICE, index, text, out);
-}
-
-/// Writes a [`Message::Notice`]; `out` must hold [`text_size`] bytes.
-pub fn encode_notice(notice: Notice, text: &[u8], out: &mut [u8]) {
-    encode_text(TAG_NOTICE, notice as u32, text, out);
-}
-
-/// Writes a [`Message::Function`]; `out` must hold [`text_size`] bytes.
-pub fn encode_function(number: u32, text: &[u8], out: &mut [u8]) {
-    encode_text(TAG_FUNCTION, number, text, out);
-}
-
-fn decode_text<'a>(bytes: &mut &'a [u8]) -> Result<(u32, &'a [u8]), Malformed> {
-    let id = u32::get(take(bytes, 4)?);
-    let length = usize::from(u16::get(take(bytes, 2)?));
-    if length > MAX_TEXT {
-        return Err(Malformed);
-    }
-    Ok((id, take(bytes, length)?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Every kind of message survives the round trip, several to a packet.
-    #[test]
-    fn messages_round_trip() {
-        let kernel =
-            Kernel { correlation: 7, start: 1 << 40, end: (1 << 40) + 5, name: 3, graph_node: 9, ..Default::default() };
-        let mut packet = [0; 1024];
-        kernel.encode(&mut packet);
-        let mut at = Kernel::SIZE;
-        encode_name(3, b"_Z6matmulPf", &mut packet[at..]);
-        at += text_size(b"_Z6matmulPf");
-        encode_notice(Notice::NoCupti, b"no libcupti", &mut packet[at..]);
-        at += text_size(b"no libcupti");
-        let pause = Pause { from: 5, to: u64::MAX, name: b"torch.profiler" };
-        pause.encode(2, &mut packet[at..]);
-        at += pause.size();
-        let captured = Captured { correlation: 8 };
-        captured.encode(&mut packet[at..]);
-        at += Captured::SIZE;
-        let mut rest = &packet[..at];
-        assert_eq!(Message::next(&mut rest), Ok(Some(Message::Kernel(kernel))));
-        assert_eq!(Message::next(&mut rest), Ok(Some(Message::Name(3, b"_Z6matmulPf"))));
-        assert_eq!(Message::next(&mut rest), Ok(Some(Message::Notice(Notice::NoCupti, b"no libcupti"))));
-        assert_eq!(Message::next(&mut rest), Ok(Some(Message::Pause(2, pause))));
-        assert_eq!(Message::next(&mut rest), Ok(Some(Message::Captured(captured))));
-        assert_eq!(Message::next(&mut rest), Ok(None));
-    }
-
-    /// A packet truncated at any byte is an error, not a panic.
-    #[test]
-    fn truncated_packets_are_malformed() {
-        let mut packet = [0; Totals::SIZE];
-        Totals::default().encode(&mut packet);
-        for length in 1..packet.len() {
-            assert_eq!(Message::next(&mut &packet[..length]), Err(Malformed));
-        }
-        assert_eq!(Message::next(&mut &[255, 0, 0][..]), Err(Malformed));
-    }
 }

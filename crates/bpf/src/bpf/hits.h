@@ -9,7 +9,6 @@
 #ifndef WARPSCOPE_HITS_H
 #define WARPSCOPE_HITS_H
 
-#include "hits_shared.h"
 #include "launch.h"
 #include "sample.h"
 
@@ -54,6 +53,14 @@ struct {
 } hit_threads SEC(".maps");
 
 const struct hit_sum no_hits = {};
+
+/* False until the unwind tables of running processes are ready: without them every stack would be sent as raw memory. */
+bool hits_open = true;
+
+static __always_inline bool counts_hits(void)
+{
+	return *(volatile bool *)&hits_open;
+}
 
 /* The `size` low bytes of a word. */
 static __always_inline u64 narrow(u64 value, u32 size, bool is_signed)
@@ -168,7 +175,7 @@ static __always_inline int hit(struct pt_regs *ctx, bool returned)
 	u64 ip = PT_REGS_IP(ctx), sp = PT_REGS_SP(ctx), weight = 0;
 	bool readable;
 
-	if (!image || !point)
+	if (!image || !point || !counts_hits())
 		return 0;
 	begin_hit(&record, index, image, pid_tgid);
 	scratch = bpf_task_storage_get(&launch_scratch, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -269,7 +276,7 @@ int hit_tracepoint(void *ctx)
 	struct python_process *process;
 	bool readable = true;
 
-	if (!image || !point || !scratch)
+	if (!image || !point || !scratch || !counts_hits())
 		return 0;
 	begin_hit(&record, index, image, pid_tgid);
 	if (point->source == SOURCE_FIELD) {

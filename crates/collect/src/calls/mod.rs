@@ -1,9 +1,11 @@
 //! Traced functions: which ones, in which files, and what their records mean.
 
 pub mod callbacks;
+mod code;
 mod effort;
 pub mod file;
 pub mod functions;
+pub mod handles;
 pub mod kernel;
 pub mod late;
 pub mod libraries;

@@ -139,7 +139,7 @@ impl Wanted {
             }
         } else {
             // A program with a statically linked libcudart.
-            let wanted = |name: &str| is_call(name) || name == "__cudaRegisterFunction";
+            let wanted = |name: &str| is_call(name) || ["__cudaRegisterFunction", "__cudaGetKernel"].contains(&name);
             for function in probes::linked(file, wanted, &budget)? {
                 let shown = is_call(&function.name);
                 if !shown || self.selection.takes(&function.name) {
@@ -200,7 +200,8 @@ pub struct Found {
 /// Whether the name is that of a CUDA runtime or driver function.
 fn is_call(name: &str) -> bool {
     let rest = name.strip_prefix("cuda").or_else(|| name.strip_prefix("cu"));
-    rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
+    name.starts_with("__cudaLaunchKernel")
+        || rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
 }
 
 #[cfg(test)]

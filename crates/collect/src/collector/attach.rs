@@ -17,26 +17,29 @@ use crate::{
     sink::Sink,
 };
 
-/// How long GPU activity waits for unwind tables. Those of PyTorch take more than a second.
+/// How long GPU activity and events wait for unwind tables. Those of PyTorch take more than a second.
 const FIRST_TABLES: Duration = Duration::from_secs(10);
 /// How long the end of a recording waits for processes that are being entered: longer than that takes.
 const LAST_ENTRIES: Duration = Duration::from_secs(20);
 
 impl<S: Sink> Collector<S> {
     /// Follows running processes, which the programs know as the images 1, 2 and so on. If `injection` is given, also loads
-    /// the injected library into them, once their unwind tables are compiled, while they are followed.
+    /// the injected library into them. Returns when their unwind tables are compiled, if there are launches or events to
+    /// record: they are recorded from then on. Otherwise their first stacks would fill the ring as raw memory.
     pub fn follow(&mut self, pids: &[u32], injection: Option<&Injection>) {
         for (pid, image) in pids.iter().zip(1..) {
             self.adopt(*pid, ProcessId(image), 0, "");
         }
-        // Otherwise the stacks of the first launches fill the ring as raw memory.
+        // Loading takes as long as compiling. The library then waits for the tables.
+        self.attaching = injection.map(|injection| Attaching::start(pids, injection));
+        let waits = injection.is_some() || self.events.is_some();
         let deadline = Instant::now() + FIRST_TABLES;
-        while injection.is_some() && self.unwinding.is_compiling() && Instant::now() < deadline {
+        while waits && self.unwinding.is_compiling() && Instant::now() < deadline {
             if !self.gather() {
                 self.sleep(IDLE, None);
             }
         }
-        self.attaching = injection.map(|injection| Attaching::start(pids, injection));
+        self.recorder.open_hits(true);
     }
 
     /// Takes the processes that have been entered.

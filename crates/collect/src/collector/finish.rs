@@ -8,7 +8,7 @@ use symbols::Kept;
 
 use super::{parts::Collector, records, run::IDLE};
 use crate::{
-    calls::{sums, tracer::Tracer},
+    calls::{handles::Handles, sums, tracer::Tracer},
     command::signals::Signals,
     handover::Handovers,
     process::{cpu_time, procfs},
@@ -58,6 +58,10 @@ impl<S: Sink> Collector<S> {
         if traced {
             let sink = &mut self.sink;
             sums::read(&self.recorder, &mut |event| sink.push(&event));
+            self.name_handles();
+            for symbol in self.handles.as_mut().map(Handles::finish).unwrap_or_default() {
+                self.sink.push(&Event::Symbol(symbol));
+            }
             let missed = self.recorder.missed_by_hooks();
             if missed > 0 {
                 self.note(format!(

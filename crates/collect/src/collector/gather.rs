@@ -6,7 +6,11 @@ use bpf::{MapEvent, Record};
 use model::event::{self, Event, Loss, LossCause, Mapping, Note, Process, ProcessId};
 
 use super::{parts::Collector, records};
-use crate::{calls::tracer::Mapped, process::procfs, sink::Sink};
+use crate::{
+    calls::{handles::Handles, tracer::Mapped},
+    process::procfs,
+    sink::Sink,
+};
 
 impl<S: Sink> Collector<S> {
     /// Reads from every source; returns `true` if there may be more.
@@ -130,6 +134,22 @@ impl<S: Sink> Collector<S> {
             trace.watch_deferred(&mut self.recorder, &mut |event| sink.push(&event));
         }
         self.images.take(events);
+    }
+
+    /// Looks for the names of kernels that processes launch by handles without a name, once in each process: they got these
+    /// handles before their calls were traced.
+    pub(super) fn name_handles(&mut self) {
+        for symbol in self.handles.as_mut().map(Handles::take).unwrap_or_default() {
+            self.sink.push(&Event::Symbol(symbol));
+        }
+        let unnamed = self.sink.with_unnamed_handles();
+        for (pid, image) in self.images.all().into_iter().filter(|(_, image)| unnamed.contains(image)) {
+            // Without a thread they stay unnamed.
+            self.handles = self.handles.take().or_else(|| Handles::start().ok());
+            if let Some(handles) = &mut self.handles {
+                handles.request(pid, image);
+            }
+        }
     }
 
     /// Adds a process that was running before it was followed, as of `since`.

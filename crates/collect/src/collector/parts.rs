@@ -11,7 +11,7 @@ use symbols::Kept;
 
 use crate::{
     attaching::Attaching,
-    calls::tracer::Tracer,
+    calls::{handles::Handles, tracer::Tracer},
     command::signals::Signals,
     events::Events,
     handover::Handovers,
@@ -39,6 +39,8 @@ pub struct Collector<S> {
     pub pythons: Option<Pythons>,
     /// Present in a trace.
     pub trace: Option<Tracer>,
+    /// Present once a traced process has launched kernels by handles that it got before.
+    pub(super) handles: Option<Handles>,
     /// Present if events are counted.
     pub(super) events: Option<Events>,
     /// Present if GPU memory is recorded.

@@ -132,6 +132,7 @@ impl Prepared {
             unwinding: self.unwinding,
             pythons: self.pythons,
             trace: None,
+            handles: None,
             events: None,
             memory: None,
             handovers: self.handovers,

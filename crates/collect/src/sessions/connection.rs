@@ -6,6 +6,7 @@ use std::{
     time::Instant,
 };
 
+use cuda::occupancy::Limits;
 use model::event::{
     self, Activity, Captured, Counted, DeviceIdentity, Direction, Event, Failed, GraphDestroyed, KernelName, Launch,
     LaunchKind, LossCause, NodeCopied, NodeCreated, Note, Pause, ProcessId, Range, RangeName, RangedLaunch, Rank,
@@ -306,10 +307,7 @@ impl Connection {
                 return None;
             }
             Message::Device(index, name) => {
-                let id = self.device_ids.remove(&index);
-                let id = id.unwrap_or(wire::DeviceId { index, uuid: 0, gpu: 0, pci: u64::MAX });
-                let identity =
-                    DeviceIdentity { uuid: Uuid(id.uuid), gpu: Uuid(id.gpu), pci: id.pci, machine_index: None };
+                let identity = self.device_ids.remove(&index).map(identity).unwrap_or_default();
                 Event::Device(event::Device { session, index, name: short(name), identity })
             }
             Message::Pause(number, pause) => Event::Pause(Pause {
@@ -342,6 +340,19 @@ impl Connection {
             ended: self.ended,
         })
     }
+}
+
+fn identity(id: wire::DeviceId) -> DeviceIdentity {
+    let limits = Limits {
+        capability: (id.major.into(), id.minor.into()),
+        multiprocessors: id.multiprocessors,
+        threads: id.threads,
+        blocks: id.blocks,
+        registers: id.registers,
+        shared_memory: id.shared_memory,
+        reserved_shared_memory: id.reserved_shared_memory,
+    };
+    DeviceIdentity { uuid: Uuid(id.uuid), gpu: Uuid(id.gpu), pci: id.pci, machine_index: None, limits }
 }
 
 /// Explains a notice to the user.

@@ -43,7 +43,7 @@ const ACCEPTED: usize = 256;
 const PACKETS: usize = 512;
 const PACKETS_OF_ONE: usize = 64;
 /// How long the welcome is delayed for unwind tables. The library waits twice as long.
-const MOST_DELAY: Duration = Duration::from_secs(5);
+const MOST_DELAY: Duration = Duration::from_secs(10);
 /// The most memory for known stacks of all sessions.
 const MOST_KNOWN_BYTES: usize = 64 << 20;
 

@@ -88,6 +88,7 @@ impl Stalls {
                 contexts: t.contexts,
                 contexts_refused: t.refused,
                 buffer_bytes: t.buffer,
+                memory_bytes: t.memory,
                 period: t.period,
                 cubins_refused: t.cubins_refused.saturating_add(self.refused),
             })),

@@ -43,6 +43,22 @@ pub enum Kind {
     TinyKernels,
     /// Some GPUs have much more work than others.
     Imbalance,
+    /// Matrix multiplications do not use the tensor cores.
+    NoTensorCores,
+    /// A kernel leaves multiprocessors partly empty, and waits.
+    LowOccupancy,
+    /// A kernel has blocks for a part of the multiprocessors only.
+    SmallGrid,
+    /// The last wave of a kernel leaves much of the device empty.
+    Tail,
+    /// Warps wait at a line for global memory.
+    MemoryLatency,
+    /// Warps wait at a line because too many accesses to global memory are under way.
+    MemoryQueue,
+    /// Warps wait at a line for shared memory or special functions.
+    BankConflicts,
+    /// Warps wait at a barrier for others.
+    Barrier,
     /// One line holds much of the GPU memory at its peak, or much of what is held is free.
     MemoryPeak,
 }

@@ -1,5 +1,7 @@
 //! Profiles that have one problem each, and the same without it.
 
+mod kernels;
+
 use model::{
     event::{Direction, End, Frame, FrameKind, Mode, NamedFrame, ProcessId, Stack, StackEnd, StackId, Start, Symbol},
     idle::{Cause, Charge, IdleWeight, Phase},
@@ -8,7 +10,7 @@ use model::{
 };
 
 use super::{Finding, Kind, findings};
-use crate::{idle, memory, user_code::UserCode};
+use crate::{idle, memory, occupancy, user_code::UserCode};
 
 const IMAGE: ProcessId = ProcessId(1);
 const SECOND: u64 = 1_000_000_000;
@@ -66,7 +68,7 @@ fn add_idle(profile: &mut Profile, seconds: u64, cause: Cause, stack: Option<u64
 
 fn found(profile: &Profile) -> Vec<Finding> {
     let code = UserCode::new(profile);
-    findings(profile, &code, &idle::of(profile, &code), &memory::of(profile, &code))
+    findings(profile, &code, &idle::of(profile, &code), &memory::of(profile, &code), &occupancy::all(profile))
 }
 
 fn kinds(profile: &Profile) -> Vec<Kind> {

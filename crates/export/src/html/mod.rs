@@ -20,6 +20,7 @@ use crate::{
     flame::{Measure, MemoryView, View},
     flames::Flames,
     palette,
+    source::{self, SourceFile},
     summary::Summary,
     waits,
 };
@@ -30,7 +31,7 @@ use tree::Tree;
 /// The page. `{{name}}` marks where the parts go.
 const PAGE: &str = include_str!("page/index.html");
 const STYLE: &str = include_str!("page/style.css");
-const SCRIPTS: [&str; 10] = [
+const SCRIPTS: [&str; 11] = [
     include_str!("page/format.js"),
     include_str!("page/decode.js"),
     include_str!("page/calls.js"),
@@ -40,6 +41,7 @@ const SCRIPTS: [&str; 10] = [
     include_str!("page/flame.js"),
     include_str!("page/timeline.js"),
     include_str!("page/tables.js"),
+    include_str!("page/source.js"),
     include_str!("page/main.js"),
 ];
 
@@ -77,6 +79,7 @@ fn escape(text: &str) -> String {
 #[derive(Serialize)]
 struct Head<'a> {
     summary: Summary,
+    sources: Vec<SourceFile<'a>>,
     host: &'a str,
     version: &'a str,
     unix_ns: u64,
@@ -167,6 +170,7 @@ fn data<'a>(flames: &Flames<'a>, view: View, events: Events<'_>) -> (Head<'a>, V
     columns.extend(more);
     let head = Head {
         summary,
+        sources: source::files(profile),
         host: start.map_or("", |start| &start.host),
         version: start.map_or("", |start| &start.version),
         unix_ns: start.map_or(0, |start| start.wall_clock),

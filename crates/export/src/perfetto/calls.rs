@@ -1,4 +1,4 @@
-//! Traced calls, off-CPU intervals and NVTX ranges on the time line.
+//! Traced calls, off-CPU intervals and NVTX ranges on the timeline.
 
 use std::io;
 

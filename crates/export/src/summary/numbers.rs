@@ -16,7 +16,10 @@ use super::{
     ranks::{Communication, Rank},
     sampling::Sampling,
 };
-use crate::{findings::Finding, idle::DeviceIdle, memory::DeviceMemory, stalls::StallSummary, trace::TraceSummary};
+use crate::{
+    findings::Finding, idle::DeviceIdle, memory::DeviceMemory, occupancy::ShapeOccupancy, stalls::StallSummary,
+    trace::TraceSummary,
+};
 
 fn is_zero(number: &u64) -> bool {
     *number == 0
@@ -68,6 +71,9 @@ pub struct Summary {
     /// Who holds GPU memory at its peak and at the end; absent without `--memory`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub memory: Vec<DeviceMemory>,
+    /// How kernels fill the device, by kernel and shape, those with the most time first; absent if the device is not known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub occupancy: Vec<ShapeOccupancy>,
     /// Where the warps of kernels were and why they waited; absent without `--stalls`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stalls: Option<StallSummary>,
@@ -267,6 +273,13 @@ pub struct Kernel {
     pub max_ns: u64,
     /// Their share of `kernel_time_ns`, 0 to 1.
     pub share: f64,
+    /// The warps that a multiprocessor can hold, as a share of those that fit: the mean over their time. Absent if the
+    /// device is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub occupancy: Option<f64>,
+    /// What limits the warps for most of their time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limiter: Option<&'static str>,
 }
 
 /// GPU work of one kind under one call path.

@@ -13,9 +13,12 @@ use super::{
 use crate::{
     flame::Weight,
     losses, names,
-    page::{Ink, Page, bar, cut, path_text, shortened},
+    terminal_text::{Ink, Page, bar, cut, path_text, shortened},
     waits,
 };
+
+/// The width of names from which another column is shown.
+const ROOM_TO_SPARE: usize = 28;
 
 /// Returns the text of a summary, at most `width` columns wide (not less than 60), in colour if requested. The ledger
 /// is its last lines.
@@ -155,12 +158,17 @@ impl Page {
         if s.top_kernels.is_empty() {
             return;
         }
-        self.heading("Kernels", &format!("{:>7}  {:>8}  {:>8}", "runs", "mean", "max"));
+        // How full the multiprocessors can be, where the device is known and the line has room.
+        let full = s.top_kernels.iter().any(|kernel| kernel.occupancy.is_some()) && self.rest(31) >= ROOM_TO_SPARE;
+        let (title, wide) = if full { ("  occup.", 39) } else { ("", 31) };
+        self.heading("Kernels", &format!("{:>7}  {:>8}  {:>8}{title}", "runs", "mean", "max"));
         for kernel in &s.top_kernels {
             let row = self.row(Ink::Blue, kernel.ns, kernel.share, s.kernel_time_ns);
-            let runs = count(kernel.count);
-            let name = shortened(&kernel.name, self.rest(31));
-            self.line(&format!("{row}  {runs:>7}  {:>8}  {:>8}  {name}", time(kernel.mean_ns), time(kernel.max_ns)));
+            let (runs, mean, max) = (count(kernel.count), time(kernel.mean_ns), time(kernel.max_ns));
+            let share = kernel.occupancy.map(|share| format!("{:.0} %", 100.0 * share)).unwrap_or_default();
+            let occupancy = if full { format!("  {share:>6}") } else { String::new() };
+            let name = shortened(&kernel.name, self.rest(wide));
+            self.line(&format!("{row}  {runs:>7}  {mean:>8}  {max:>8}{occupancy}  {name}"));
         }
     }
 

@@ -94,7 +94,13 @@ fn device(session: u32, index: u32, gpu: u32) -> Event {
         session: SessionId(session),
         index,
         name: "NVIDIA H200".into(),
-        identity: DeviceIdentity { uuid, gpu: uuid, pci: 0x3b00 + u64::from(gpu), machine_index: Some(gpu) },
+        identity: DeviceIdentity {
+            uuid,
+            gpu: uuid,
+            pci: 0x3b00 + u64::from(gpu),
+            machine_index: Some(gpu),
+            ..DeviceIdentity::default()
+        },
     })
 }
 

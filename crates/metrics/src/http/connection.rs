@@ -135,7 +135,7 @@ impl Connection {
         };
         self.keep_alive = request.is_ok_and(|request| request.keep_alive);
         self.head = response.head(self.keep_alive);
-        self.body = if method == Method::Get { response.body } else { Arc::default() };
+        self.body = if method != Method::Head { response.body } else { Arc::default() };
         self.sent = 0;
         let time = SEND_TIMEOUT + Duration::from_secs(self.body.len().saturating_sub(LARGE) as u64 / SLOWEST);
         self.enter(State::Sending, time);

@@ -2,7 +2,7 @@
 
 use text::names::printable;
 
-use super::{Peer, Request, Response};
+use super::{Method, Peer, Refusal, Request, Response};
 use crate::openmetrics::Format;
 
 /// The source of the answers.
@@ -31,13 +31,16 @@ const PAGE: &str = "<!DOCTYPE html>
 
 /// Returns the answer to a request.
 pub fn answer(request: &Request, source: &dyn Source) -> Response {
+    if request.method == Method::Post {
+        return Refusal::Method.response();
+    }
     match request.path.as_str() {
         "/metrics" => {
             let format = Format::negotiate(&request.header("accept"));
             match source.metrics(format) {
                 Some(text) => {
                     let body = text.into_bytes().into();
-                    Response { status: 200, content_type: format.content_type(), body, shared: true }
+                    Response { content_type: format.content_type(), body, shared: true, ..Response::text(200, "") }
                 }
                 None => Response::text(503, "the monitor is busy or shutting down: try again\n"),
             }
@@ -57,12 +60,7 @@ pub fn answer(request: &Request, source: &dyn Source) -> Response {
                 Response::text(403, "the memory of a process is shown only on its own machine, to root and its owner\n")
             }
         },
-        "/" => Response {
-            status: 200,
-            content_type: "text/html; charset=utf-8",
-            body: PAGE.as_bytes().into(),
-            shared: true,
-        },
+        "/" => Response { content_type: "text/html; charset=utf-8", shared: true, ..Response::text(200, PAGE) },
         _ => Response::text(404, "not found: use /metrics, /healthz, /map?pid=PID or /\n"),
     }
 }

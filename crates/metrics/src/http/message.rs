@@ -10,12 +10,14 @@ pub(super) const LONGEST_HEAD: usize = 16 * 1024;
 const MOST_FIELDS: usize = 100;
 
 /// The supported methods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
     /// The whole response.
     Get,
     /// Only its head.
     Head,
+    /// The whole response to a request that changes something.
+    Post,
 }
 
 /// A parsed request.
@@ -38,7 +40,7 @@ pub struct Request {
 pub enum Refusal {
     /// It is not an HTTP request.
     Malformed,
-    /// It is neither GET nor HEAD.
+    /// Its method is not supported.
     Method,
     /// Its head is too long.
     TooLong,
@@ -47,7 +49,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    pub(super) fn response(self) -> Response {
+    /// Returns the response.
+    pub fn response(self) -> Response {
         match self {
             Self::Malformed => Response::text(400, "malformed request\n"),
             Self::Method => Response::text(405, "only GET and HEAD are supported\n"),
@@ -97,6 +100,7 @@ impl Request {
         let method = match head.method {
             Some("GET") => Method::Get,
             Some("HEAD") => Method::Head,
+            Some("POST") => Method::Post,
             _ => return Err(Refusal::Method),
         };
         let (path, query) = target(head.path.unwrap_or_default())?;
@@ -137,22 +141,34 @@ pub struct Response {
     pub body: Arc<[u8]>,
     /// All clients with the same pending request may share this response.
     pub shared: bool,
+    /// Further header fields.
+    pub fields: Vec<(&'static str, String)>,
 }
 
 impl Response {
     /// Creates a plain text response for one client.
     pub fn text(status: u16, body: &str) -> Self {
-        Self { status, content_type: "text/plain; charset=utf-8", body: body.as_bytes().into(), shared: false }
+        let body = body.as_bytes().into();
+        Self { status, content_type: "text/plain; charset=utf-8", body, shared: false, fields: Vec::new() }
+    }
+
+    /// Returns it with another header field, whose value is one line.
+    pub fn with(mut self, name: &'static str, value: &str) -> Self {
+        self.fields.push((name, value.to_owned()));
+        self
     }
 
     /// Formats the head to send before the body.
     pub(super) fn head(&self, keep_alive: bool) -> Vec<u8> {
         let reason = match self.status {
             200 => "OK",
+            202 => "Accepted",
             400 => "Bad Request",
+            401 => "Unauthorized",
             403 => "Forbidden",
             404 => "Not Found",
             405 => "Method Not Allowed",
+            409 => "Conflict",
             431 => "Request Header Fields Too Large",
             500 => "Internal Server Error",
             503 => "Service Unavailable",
@@ -162,9 +178,10 @@ impl Response {
         let date = httpdate::fmt_http_date(SystemTime::now());
         let allow = if self.status == 405 { "Allow: GET, HEAD\r\n" } else { "" };
         let connection = if keep_alive { "" } else { "Connection: close\r\n" };
+        let others: String = self.fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let head = format!(
             "HTTP/1.1 {} {reason}\r\nDate: {date}\r\nContent-Type: {}\r\nContent-Length: {}\r\n\
-             X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n{allow}{connection}\r\n",
+             X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n{allow}{others}{connection}\r\n",
             self.status,
             self.content_type,
             self.body.len()
@@ -206,7 +223,7 @@ mod tests {
     #[test]
     fn invalid_requests_are_rejected() {
         for (text, refusal) in [
-            ("POST / HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::Method),
+            ("PUT / HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::Method),
             ("GET / HTTP/2.0\r\nHost: a\r\n\r\n", Refusal::Version),
             ("GET / HTTP/1.1\r\n\r\n", Refusal::Malformed),
             ("GET  / HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::Malformed),

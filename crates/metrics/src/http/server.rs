@@ -15,7 +15,7 @@ use std::{
 };
 
 use super::{
-    Peer, Request, Response,
+    Method, Peer, Request, Response,
     connection::{Connection, Flow},
     owner::Owners,
     slots::{Slot, State, Verdict, verdict},
@@ -215,10 +215,10 @@ impl Loop {
         });
 
         let begun = Instant::now();
-        let mut shared = HashMap::<(String, Format), Response>::new();
+        let mut shared = HashMap::<(Method, String, Format), Response>::new();
         let handler = self.handler.clone();
         let mut respond = |request: &Request| {
-            let key = (request.path.clone(), Format::negotiate(&request.header("accept")));
+            let key = (request.method, request.path.clone(), Format::negotiate(&request.header("accept")));
             if let Some(response) = shared.get(&key) {
                 return response.clone();
             }

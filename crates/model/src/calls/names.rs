@@ -98,7 +98,7 @@ impl KernelNames {
         self.names.len()
     }
 
-    /// Names the kernel of a host function.
+    /// Names the kernel of a host function, or of a handle that one keeps.
     pub fn name_stub(&mut self, process: ProcessId, address: u64, name: &str) {
         self.learn(process, Lesson::Name { kernel: KernelRef::HostStub(address), name: name.to_owned() });
     }
@@ -111,14 +111,17 @@ impl KernelNames {
         }
     }
 
-    /// Returns the mangled name of a kernel. Since CUDA 12.1 a handle may be passed in place of a host function.
+    /// Returns the mangled name of a kernel. Since CUDA 12.1 a handle may be passed in place of a host function, and a handle
+    /// that a host function keeps stands for its kernel as permanently as the function does.
     pub fn get(&self, process: ProcessId, kernel: KernelRef) -> Option<&Arc<str>> {
-        let handle = match kernel {
-            KernelRef::HostStub(address) => KernelRef::Handle(address),
-            KernelRef::Handle(_) => kernel,
+        let either = |kernel| {
+            let other = match kernel {
+                KernelRef::HostStub(address) => KernelRef::Handle(address),
+                KernelRef::Handle(handle) => KernelRef::HostStub(handle),
+            };
+            self.names.get(&(process, kernel)).or_else(|| self.names.get(&(process, other)))
         };
-        let named = |kernel| self.names.get(&(process, kernel));
-        named(kernel).or_else(|| named(handle)).or_else(|| named((*self.stubs.get(&(process, kernel))?)?))
+        either(kernel).or_else(|| either((*self.stubs.get(&(process, kernel))?)?))
     }
 
     /// Returns the display name of a kernel.

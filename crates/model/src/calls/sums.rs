@@ -91,6 +91,16 @@ impl Calls {
         })
     }
 
+    /// Returns the handles that were launched and have no kernel name yet: (image, handle).
+    pub fn unnamed_handles(&self) -> impl Iterator<Item = (ProcessId, u64)> {
+        self.launches.keys().filter_map(|&(process, kernel)| match kernel? {
+            KernelRef::Handle(handle) if self.names.get(process, KernelRef::Handle(handle)).is_none() => {
+                Some((process, handle))
+            }
+            _ => None,
+        })
+    }
+
     pub(crate) fn function(&mut self, function: &Function) {
         self.functions.insert(function.id, function.clone());
         // A corrupt recording may declare a function twice.

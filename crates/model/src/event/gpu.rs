@@ -1,5 +1,6 @@
 //! GPU activities, and the calls that caused them.
 
+use cuda::occupancy::Limits;
 use serde::Serialize;
 
 use super::{ProcessId, SessionId, StackId, Uuid};
@@ -56,7 +57,7 @@ pub struct Device {
     pub identity: DeviceIdentity,
 }
 
-/// The identity of a device, and its location.
+/// The identity of a device, its location and its resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceIdentity {
     /// Its UUID; that of the instance, if the GPU is partitioned (MIG).
@@ -67,12 +68,14 @@ pub struct DeviceIdentity {
     pub pci: u64,
     /// The GPU's index in the machine, if known.
     pub machine_index: Option<u32>,
+    /// Its resources; unknown in recordings of earlier versions.
+    pub limits: Limits,
 }
 
 impl Default for DeviceIdentity {
     /// Nothing is known.
     fn default() -> Self {
-        Self { uuid: Uuid(0), gpu: Uuid(0), pci: u64::MAX, machine_index: None }
+        Self { uuid: Uuid(0), gpu: Uuid(0), pci: u64::MAX, machine_index: None, limits: Limits::default() }
     }
 }
 

@@ -112,7 +112,7 @@ pub struct Sample {
 pub struct Symbol {
     /// The image; [`ProcessId`] 0 for kernel addresses and for Python lines.
     pub process: ProcessId,
-    /// The frame as it appears in stacks.
+    /// The frame as it appears in stacks; also the handle of a kernel, named as the host function that keeps it.
     pub frame: Frame,
     /// Valid from this time on; 0 where the address has only ever had one meaning.
     pub since: u64,

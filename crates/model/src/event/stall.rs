@@ -59,6 +59,17 @@ pub struct SourceLine {
     pub line: u32,
 }
 
+/// Neighbouring lines of a source file, as they were when the recording ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceText {
+    /// The path of the file, as in [`SourceLine`].
+    pub file: Arc<str>,
+    /// The number of the first line; from 1.
+    pub first: u32,
+    /// The lines.
+    pub lines: Vec<String>,
+}
+
 /// What a session counted while it sampled; each replaces the session's previous one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StallTotals {
@@ -80,6 +91,8 @@ pub struct StallTotals {
     pub contexts_refused: u32,
     /// Device memory of each context's hardware buffer.
     pub buffer_bytes: u64,
+    /// The most device memory that a context had less after sampling was enabled; 0 if unknown.
+    pub memory_bytes: u64,
     /// The logarithm to base 2 of the clock cycles between two samples; 0 if unknown.
     pub period: u32,
     /// Cubins with line information that did not fit into the limits.

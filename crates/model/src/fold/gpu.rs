@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use cuda::occupancy::Shape;
 use rustc_hash::FxHashMap;
 
 use super::{
@@ -31,6 +32,10 @@ const MAX_SUMS: usize = 900_000;
 const MAX_SUMS_OF_PROCESS: u32 = 225_000;
 /// The maximum number of streams that are counted.
 const MAX_STREAMS: usize = 65_536;
+
+/// The maximum number of kernels whose shapes are kept, and of shapes of each: about 40 MB.
+const MAX_SHAPED: usize = 8192;
+const MAX_SHAPES: usize = 64;
 
 /// Kernel names: each distinct text is stored once for all sessions.
 #[derive(Default)]
@@ -90,6 +95,8 @@ pub struct GpuTime {
     shares: FxHashMap<ProcessId, u32>,
     /// Copies from and to memory that is not pinned.
     pub pageable: FxHashMap<(ProcessId, Option<StackId>, Direction), GpuWeight>,
+    /// The shapes of kernels, by device and index of the name.
+    pub shapes: FxHashMap<(u32, u32), FxHashMap<Shape, GpuWeight>>,
     /// Launches after the end of the recording whose work was not reported: not part of it.
     pub launched_after_end: u64,
     /// Operations that did not get a sum of their own.
@@ -177,6 +184,11 @@ impl GpuTime {
                 self.devices.add_kernel(device, start, end);
             }
         }
+        if let (What::Kernel(kernel), Work::Kernel { grid, block, registers, shared_memory, .. }) =
+            (what, activity.work)
+        {
+            self.add_shape((device, kernel), Shape::of(grid, block, registers, shared_memory), activity.duration());
+        }
         let key = GpuKey { process, stack: launch.map(|l| l.stack), capture, what, device, stream, range };
         let weight = match self.weights.get_mut(&key) {
             Some(weight) => weight,
@@ -206,6 +218,24 @@ impl GpuTime {
             weight.ns = weight.ns.saturating_add(ns.saturating_mul(others));
             weight.bytes = weight.bytes.saturating_add(bytes.saturating_mul(others));
         }
+    }
+
+    /// Adds a run of a kernel to those of the same shape. Beyond the limits, shapes are not kept.
+    #[inline]
+    fn add_shape(&mut self, kernel: (u32, u32), shape: Shape, ns: u64) {
+        let room = self.shapes.len() < MAX_SHAPED;
+        let shapes = match self.shapes.get_mut(&kernel) {
+            Some(shapes) => shapes,
+            None if room => self.shapes.entry(kernel).or_default(),
+            None => return,
+        };
+        let room = shapes.len() < MAX_SHAPES;
+        let weight = match shapes.get_mut(&shape) {
+            Some(weight) => weight,
+            None if room => shapes.entry(shape).or_default(),
+            None => return,
+        };
+        weight.add(&GpuWeight { count: 1, ns, max_ns: ns, bytes: 0 });
     }
 
     /// Adds a sample, which may explain why a device was idle.
@@ -265,12 +295,14 @@ impl GpuTime {
         let numbers = std::mem::take(&mut self.devices).number(profile, &mut self.evidence);
         let changed = numbers.iter().zip(0..).any(|(number, slot)| *number != slot);
         if changed {
+            let number = |slot: u32| numbers.get(slot as usize).copied().unwrap_or(OTHER_DEVICE);
             for sums in [&mut self.weights, &mut self.stands_for, &mut self.graphs] {
-                let number = |slot: u32| numbers.get(slot as usize).copied().unwrap_or(OTHER_DEVICE);
                 let numbered =
                     |(key, weight): (GpuKey, GpuWeight)| (GpuKey { device: number(key.device), ..key }, weight);
                 *sums = std::mem::take(sums).into_iter().map(numbered).collect();
             }
+            let shapes = std::mem::take(&mut self.shapes).into_iter();
+            self.shapes = shapes.map(|((slot, kernel), shapes)| ((number(slot), kernel), shapes)).collect();
         }
     }
 }

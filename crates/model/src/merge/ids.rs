@@ -327,7 +327,7 @@ impl Ids {
             Event::Launch(_) | Event::Activity(_) | Event::Sync(_) | Event::Range(_) => {}
             Event::NodeStack(_) | Event::NodeCopied(_) | Event::Function(_) | Event::Call(_) => {}
             Event::Switch(_) | Event::Sum(_) | Event::ErrorSum(_) | Event::MemorySum(_) | Event::KernelSum(_) => {}
-            Event::Pause(_) => {}
+            Event::Pause(_) | Event::SourceText(_) => {}
         }
     }
 }

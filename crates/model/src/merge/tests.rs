@@ -21,7 +21,13 @@ fn recording(host: &str, uptime: u64, wall_clock: u64, gpu: u128, kernel: &str) 
     let command = vec!["train.py".to_owned()];
     let start =
         Start { time, wall_clock, version: "1".into(), host: host.into(), command, mode: Mode::Merged, frequency: 99 };
-    let identity = DeviceIdentity { uuid: Uuid(gpu), gpu: Uuid(gpu), pci: 16, machine_index: Some(0) };
+    let identity = DeviceIdentity {
+        uuid: Uuid(gpu),
+        gpu: Uuid(gpu),
+        pci: 16,
+        machine_index: Some(0),
+        ..DeviceIdentity::default()
+    };
     let named = NamedFrame { kind: FrameKind::Python, name: format!("{kernel}_caller").into(), module: "".into() };
     let work = Work::Kernel { name: 3, grid: [1; 3], block: [1; 3], registers: 0, shared_memory: 0 };
     let (weight, unit) = (String::new(), Unit::Number);

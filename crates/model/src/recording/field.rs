@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cuda::calls::KernelRef;
+use cuda::{calls::KernelRef, occupancy::Limits};
 
 use super::bytes::{Cursor, put, put_bytes, put_distance, unzigzag, zigzag};
 use crate::event::{
@@ -304,24 +304,36 @@ impl Field for Frame {
 }
 
 structures! {
-    DeviceIdentity { uuid, gpu, pci, machine_index }
+    Limits { capability, multiprocessors, threads, blocks, registers, shared_memory, reserved_shared_memory }
 }
 
 /// The identity of a device, at the end of its record: left out if nothing is known, as in recordings of earlier
-/// versions.
+/// versions. The same holds for its resources at the end of the identity.
 pub mod identity {
-    use super::{Cursor, DeviceIdentity, Field};
+    use super::{Cursor, DeviceIdentity, Field, Limits};
 
     #[inline]
     pub fn put_all(identity: &DeviceIdentity, out: &mut Vec<u8>) {
+        let DeviceIdentity { uuid, gpu, pci, machine_index, limits } = identity;
         if *identity != DeviceIdentity::default() {
-            identity.put(out);
+            uuid.put(out);
+            gpu.put(out);
+            pci.put(out);
+            machine_index.put(out);
+        }
+        if *limits != Limits::default() {
+            limits.put(out);
         }
     }
 
     #[inline]
     pub fn get_all(c: &mut Cursor<'_>) -> Option<DeviceIdentity> {
-        if c.left() == 0 { Some(DeviceIdentity::default()) } else { Field::get(c) }
+        if c.left() == 0 {
+            return Some(DeviceIdentity::default());
+        }
+        let (uuid, gpu, pci, machine_index) = (Field::get(c)?, Field::get(c)?, Field::get(c)?, Field::get(c)?);
+        let limits = if c.left() == 0 { Limits::default() } else { Field::get(c)? };
+        Some(DeviceIdentity { uuid, gpu, pci, machine_index, limits })
     }
 }
 

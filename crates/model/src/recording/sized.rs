@@ -10,8 +10,8 @@ use crate::{
         Call, Captured, Counted, Counter, CounterPoint, Device, Dump, Empty, End, ErrorSum, Event, Exit, Failed,
         Function, GraphDestroyed, Hits, KernelName, KernelSum, Loss, Mapping, Memory, MemorySum, NodeCopied,
         NodeCreated, NodeStack, Note, OwnCost, Pause, Process, ProgramCost, Range, RangeName, RangedLaunch, Rank,
-        Sampling, Session, SessionCost, Shutdown, Stack, StallLines, StallReason, StallSamples, StallTotals, Start,
-        Sum, Switch, Symbol, Tensor, TensorFreed, Thread, Totals, Wait,
+        Sampling, Session, SessionCost, Shutdown, SourceText, Stack, StallLines, StallReason, StallSamples,
+        StallTotals, Start, Sum, Switch, Symbol, Tensor, TensorFreed, Thread, Totals, Wait,
     },
     histogram,
 };
@@ -208,8 +208,9 @@ records! {
     102 = StallLines { at, lines }
     103 = StallTotals {
         session, samples, other_kernels, dropped, unsent, buffer_full, contexts, contexts_refused, buffer_bytes, period,
-        cubins_refused,
+        cubins_refused, memory_bytes or 0,
     }
+    104 = SourceText { file, first, lines }
     90 = Dump { time, from, reason, text, window_ns, discarded, full }
     60 = Wait { process, tid, start, end from start, stack, reason }
 }

@@ -1,5 +1,6 @@
 //! Devices and contexts.
 
+use std::cell::RefCell;
 use std::ffi::c_char;
 use std::sync::atomic::Ordering;
 
@@ -44,9 +45,18 @@ fn attribute(attribute: i32, device: &Device) -> i32 {
         33 => device.hardware.gpu as i32 + 1, // PCI_BUS_ID
         39 => 2048,                           // MAX_THREADS_PER_MULTIPROCESSOR
         75 => 9,                              // COMPUTE_CAPABILITY_MAJOR
+        81 => 233_472,                        // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
+        82 => 65_536,                         // MAX_REGISTERS_PER_MULTIPROCESSOR
+        106 => 32,                            // MAX_BLOCKS_PER_MULTIPROCESSOR
+        111 => 1024,                          // RESERVED_SHARED_MEMORY_PER_BLOCK
         115 => 1,                             // MEMORY_POOLS_SUPPORTED
         _ => 0,
     }
+}
+
+thread_local! {
+    /// The contexts that were current before others were pushed.
+    static PUSHED: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
 }
 
 fn free_memory(device: &Device) -> usize {
@@ -85,10 +95,16 @@ driver! {
     };
     952 cuCtxDestroy_v2(ctx: Handle) => Context::from_handle(ctx).map(Context::end);
     953 cuCtxSetCurrent(ctx: Handle) => context::set_current(ctx);
-    954 cuCtxPushCurrent_v2(ctx: Handle) => context::set_current(ctx);
+    954 cuCtxPushCurrent_v2(ctx: Handle) => {
+        let (before, _) = client::context();
+        context::set_current(ctx)?;
+        PUSHED.with_borrow_mut(|pushed| pushed.push(before));
+        Ok(())
+    };
     955 cuCtxPopCurrent_v2(out: *mut Handle) => {
         let (handle, _) = client::context();
-        context::set_current(std::ptr::null_mut())?;
+        let before = PUSHED.with_borrow_mut(Vec::pop);
+        context::set_current(before.unwrap_or(std::ptr::null_mut()))?;
         if out.is_null() { Ok(()) } else { answer(out, handle) }
     };
     956 cuCtxGetCurrent(out: *mut Handle) => answer(out, client::context().0);

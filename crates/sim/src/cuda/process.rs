@@ -1,6 +1,7 @@
 //! Initialisation, versions, errors, and function lookup.
 
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::sync::atomic::Ordering;
 
 use super::Handle;
 use super::stub::{driver, driver_stub};
@@ -22,6 +23,11 @@ static TABLE: Table = Table {
     begin: call::begin,
     end: call::end,
     function_name: function::name_of,
+    take_memory: |context, bytes| {
+        if let Ok(context) = Context::from_handle(context) {
+            context.device.used.fetch_add(bytes, Ordering::Relaxed);
+        }
+    },
     context_ids: |context| Context::from_handle(context).ok().map(|c| (c.id, c.device.index)),
     stream_id,
     graph_node_id: graph::node_id,

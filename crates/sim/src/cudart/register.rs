@@ -19,7 +19,14 @@ struct Registered {
     function: OnceLock<usize>,
 }
 
-/// Kernels by the address of their host function.
+impl Registered {
+    /// Returns its `cudaKernel_t`.
+    fn handle(&'static self) -> *const c_void {
+        std::ptr::from_ref(self).cast()
+    }
+}
+
+/// Kernels by the address of their host function, and by their handle: the runtime accepts either.
 static KERNELS: RwLock<Option<HashMap<usize, &'static Registered>>> = RwLock::new(None);
 
 fn registered(host: *const c_void) -> Option<&'static Registered> {
@@ -86,7 +93,9 @@ const _: () = {
         let name = unsafe { CStr::from_ptr(name) }.to_owned();
         let kernel = Box::leak(Box::new(Registered { name, function: OnceLock::new() }));
         let mut kernels = KERNELS.write().unwrap_or_else(PoisonError::into_inner);
-        kernels.get_or_insert_default().insert(host.addr(), kernel);
+        let kernels = kernels.get_or_insert_default();
+        kernels.insert(host.addr(), kernel);
+        kernels.insert(kernel.handle().addr(), kernel);
     }
     runtime_stub!(__cudaRegisterFunction, body);
 };
@@ -133,8 +142,10 @@ const _: () = {
 
 const _: () = {
     extern "C" fn body(kernel: *mut *const c_void, host: *const c_void) -> u32 {
-        match ready().and_then(|driver| function_of(driver, host)) {
-            Ok(_) => crate::gpu::answer(kernel, host).err().unwrap_or(0),
+        let found = ready().and_then(|driver| function_of(driver, host)).map(|_| registered(host));
+        match found {
+            Ok(Some(found)) => crate::gpu::answer(kernel, found.handle()).err().unwrap_or(0),
+            Ok(None) => INVALID_DEVICE_FUNCTION,
             Err(error) => error,
         }
     }

@@ -52,6 +52,9 @@ fn index(reason: &str) -> Option<u32> {
     REASONS.iter().position(|name| *name == reason).map(|place| 2 + 2 * place as u32)
 }
 
+/// The device memory that CUPTI takes besides the hardware buffer, as on an H200.
+const MEMORY: u64 = 70 << 20;
+
 /// A function and an offset in it.
 type Place = (&'static CStr, u64);
 
@@ -64,6 +67,8 @@ struct Sampled {
     samples: u64,
     /// The hardware buffer is full.
     full: bool,
+    /// Device memory in use for it.
+    memory: u64,
     /// Where the rest goes at the end: the address of a [`Data`].
     rest: usize,
 }
@@ -166,10 +171,13 @@ extern "C" fn cuptiPCSamplingEnable(params: *mut ContextParams) -> u32 {
             Some(StallFault::Busy) => return Err(result::HARDWARE_BUSY),
             None => {}
         }
-        match contexts().insert(id, Sampled::default()) {
-            None => Ok(()),
-            Some(_) => Err(code::INVALID_OPERATION),
+        let mut contexts = contexts();
+        if contexts.contains_key(&id) {
+            return Err(code::INVALID_OPERATION);
         }
+        contexts.insert(id, Sampled { memory: MEMORY, ..Sampled::default() });
+        (gpu()?.take_memory)(params.context, MEMORY);
+        Ok(())
     }))
 }
 
@@ -179,6 +187,7 @@ extern "C" fn cuptiPCSamplingDisable(params: *mut ContextParams) -> u32 {
     let params = unsafe { &*params };
     code(context(params, size_of::<ContextParams>()).and_then(|id| {
         let mut sampled = contexts().remove(&id).ok_or(code::INVALID_OPERATION)?;
+        (gpu()?.take_memory)(params.context, sampled.memory.wrapping_neg());
         let rest = std::ptr::with_exposed_provenance_mut(sampled.rest);
         if sampled.rest == 0 { Ok(()) } else { write(&mut sampled, rest) }
     }))
@@ -194,7 +203,11 @@ extern "C" fn cuptiPCSamplingSetConfigurationAttribute(params: *mut Configuratio
             let attribute = unsafe { &mut *params.attributes.add(place) };
             match (attribute.kind, attribute.value[0]) {
                 (attribute::PERIOD, 5..=31) | (attribute::MODE, attribute::CONTINUOUS) => {}
-                (attribute::SCRATCH | attribute::HARDWARE_BUFFER | attribute::WORKER_SLEEP, 1..) => {}
+                (attribute::SCRATCH | attribute::WORKER_SLEEP, 1..) => {}
+                (attribute::HARDWARE_BUFFER, bytes @ 1..) => {
+                    (gpu()?.take_memory)(params.of.context, bytes);
+                    sampled.memory += bytes;
+                }
                 (attribute::DATA, data) => sampled.rest = data as usize,
                 _ => {
                     attribute.status = code::INVALID_OPERATION;

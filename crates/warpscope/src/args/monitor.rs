@@ -18,6 +18,8 @@ Examples:
   sudo warpscope monitor --memleak -p 1234          show which lines hold memory
   warpscope monitor --map 1234                      list its live allocations by address
   sudo warpscope monitor --display-interval 0 --metrics-addr 0.0.0.0:9400
+  sudo warpscope monitor --allow-record /run/warpscope-token
+  curl -X POST -H \"Authorization: Bearer $(cat /run/warpscope-token)\" '127.0.0.1:9400/record?pid=1234&seconds=5'
   sudo warpscope monitor --config monitor.toml      every long option is a key: max-series = 5000";
 
 /// `monitor`
@@ -64,6 +66,9 @@ pub struct Monitor {
     /// Print the live allocations of a process, queried from the running monitor, and exit.
     #[arg(long, value_name = "PID")]
     pub map: Option<u32>,
+    /// Record processes on request: POST /record?pid=PID on this machine, with the token in FILE. A missing file is created.
+    #[arg(long, value_name = "FILE")]
+    pub allow_record: Option<PathBuf>,
     /// Keep serving the metrics of an exited process for SECS seconds [default: 300].
     #[arg(long, value_name = "SECS")]
     pub keep_ended: Option<f64>,

@@ -9,6 +9,10 @@ use metrics::{config::Options, snapshot};
 pub fn choice(options: &Options) -> Choice {
     let Options { memleak, cudatrace, bandwidth, errors, stacks, .. } = *options;
     Box::new(move |name, gather| {
+        // Every probe interrupts the program: the driver's launch within it is enough.
+        if name.starts_with("__cudaLaunchKernel") {
+            return None;
+        }
         let role = cuda::call(name).map_or(Role::Other, |call| call.role);
         // Calls that select or destroy a context determine which memory is released with it.
         let memory = memleak && gather.memory != Memory::None;
@@ -72,7 +76,7 @@ mod tests {
         assert!(chosen(memory(), "cuMemMap").is_some_and(|map| map.memory == Memory::None && !map.stack));
         let launches = || Settings { cudatrace: Some(true), ..Settings::default() };
         assert!(chosen(launches(), "cuModuleGetFunction").is_some_and(|teacher| teacher.teaches));
-        assert!(chosen(launches(), "cudaMalloc").is_none());
+        assert!(chosen(launches(), "cudaMalloc").is_none() && chosen(launches(), "__cudaLaunchKernel").is_none());
         let errors = || Settings { errors: Some(true), ..Settings::default() };
         assert!(chosen(errors(), "cudaMalloc").is_some_and(|malloc| malloc.memory == Memory::None && !malloc.stack));
         assert!(chosen(Settings::default(), "cudaDeviceSynchronize").is_some());

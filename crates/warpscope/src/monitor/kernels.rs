@@ -7,7 +7,10 @@ use cuda::calls::KernelRef;
 use metrics::snapshot::{Kernel, Process};
 use model::event::ProcessId;
 
-use super::{namer::Namer, state::State};
+use super::{
+    namer::Namer,
+    state::{Requested, State},
+};
 
 /// The most kernels of one process in a snapshot.
 const MOST: usize = 1024;
@@ -33,7 +36,7 @@ pub fn add(process: &mut Process, id: ProcessId, sums: &[&KernelSum], state: &mu
                 process.unnamed_launches += sum.count;
                 continue;
             }
-            None if state.is_awaited(id, sum.address) => {
+            None if state.is_awaited(id, sum.address) || (sum.handle && awaits_handles(id, state, namer)) => {
                 process.unnamed_launches += sum.count;
                 continue;
             }
@@ -63,6 +66,15 @@ fn request(id: ProcessId, mut stubs: Vec<u64>, state: &mut State, namer: &Namer)
         known.awaited_stubs.extend(&stubs);
         known.requested_stubs.extend(stubs);
     }
+}
+
+/// Requests the handles that a process keeps, unless they were requested before; returns `true` while they are being read.
+fn awaits_handles(id: ProcessId, state: &mut State, namer: &Namer) -> bool {
+    let Some(known) = state.processes.get_mut(&id) else { return false };
+    if known.handles == Requested::No && namer.request_handles(id, known.pid) {
+        known.handles = Requested::Awaited;
+    }
+    known.handles != Requested::Answered
 }
 
 /// If the kernel's map is nearly full, moves the kernels with the fewest launches to the "other" entry of their process

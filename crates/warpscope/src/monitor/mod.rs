@@ -16,6 +16,8 @@ mod look;
 mod map;
 mod namer;
 mod periodic;
+mod recording;
+mod remote;
 mod rescan;
 mod scrape;
 mod state;
@@ -28,12 +30,13 @@ use anyhow::{Context, bail};
 use collect::command::{priority, signals::Signals};
 use metrics::{
     config::{Options, Settings},
-    http::{self, Server},
+    http::{self, Request, Server},
 };
 
 use crate::args;
 use daemon::{Monitor, check};
 use display::Display;
+use remote::Remote;
 use scrape::Scrapes;
 
 /// Runs the command.
@@ -56,10 +59,12 @@ pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
         Some(_) => Some(Arc::new(Scrapes::new(options.limits).context("cannot serve metrics")?)),
         None => None,
     };
+    let remote = options.allow_record.as_deref().map(Remote::new).transpose()?.map(Arc::new);
     let server = match (&options.metrics_addr, &scrapes) {
-        (Some(address), Some(scrapes)) => Some(serve(address, scrapes.clone())?),
+        (Some(address), Some(scrapes)) => Some(serve(address, scrapes.clone(), remote.clone())?),
         _ => None,
     };
+    let token = options.allow_record.clone();
     let display = if options.display_interval.is_some() && !quiet {
         Some(Display::start().context("cannot start the thread for the console")?)
     } else {
@@ -68,6 +73,10 @@ pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
     let mut monitor = Monitor::start(options, signals, scrapes.clone())?;
     if let (Some(server), false) = (&server, quiet) {
         eprintln!("warpscope: metrics on http://{}/metrics", server.address());
+        if let Some(token) = token {
+            let address = server.address();
+            eprintln!("warpscope: recordings on http://{address}/record, with the token in {}", token.display());
+        }
     }
     monitor.collector.sink.notes.write_to_log();
     if verbose && let Some(trace) = &monitor.collector.trace {
@@ -112,10 +121,20 @@ fn settings(options: args::Monitor) -> anyhow::Result<Options> {
         nvml: options.no_nvml.then_some(false),
         stacks: options.no_stacks.then_some(false),
         max_overhead: options.max_overhead,
+        allow_record: options.allow_record,
     };
     given.over(file).options().map_err(anyhow::Error::msg)
 }
 
-fn serve(address: &str, scrapes: Arc<Scrapes>) -> anyhow::Result<Server> {
-    Server::start(address, Arc::new(move |request| http::answer(request, &*scrapes))).map_err(anyhow::Error::msg)
+fn serve(address: &str, scrapes: Arc<Scrapes>, remote: Option<Arc<Remote>>) -> anyhow::Result<Server> {
+    let answer = move |request: &Request| match &remote {
+        Some(remote) if is_record(&request.path) => remote.answer(request),
+        _ => http::answer(request, &*scrapes),
+    };
+    Server::start(address, Arc::new(answer)).map_err(anyhow::Error::msg)
+}
+
+/// Whether a path is `/record`, or below it.
+fn is_record(path: &str) -> bool {
+    path.strip_prefix("/record").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

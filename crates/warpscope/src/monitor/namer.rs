@@ -1,7 +1,8 @@
 //! Resolves names of stacks and kernels on a separate thread: a large library takes time, and nothing should wait for
 //! it.
 //!
-//! A job is a small profile of one process, with the stacks or host functions to resolve and the files mapped there.
+//! A job is a small profile of one process, with the stacks or host functions to resolve and the files mapped there; or a
+//! process whose kernel handles are read from its memory.
 //! Files are opened for the job and closed after it. Only names are kept, so that the next process that runs the same
 //! code costs nothing.
 
@@ -13,7 +14,10 @@ use std::{
 
 use collect::{
     INJECTOR,
-    calls::file::{self, Identity, Stamp},
+    calls::{
+        file::{self, Identity, Stamp},
+        handles,
+    },
     command::priority,
 };
 use cuda::calls::KernelRef;
@@ -49,6 +53,7 @@ struct Job {
 enum What {
     Stacks(Vec<StackId>),
     Stubs(Vec<u64>),
+    Handles,
 }
 
 impl What {
@@ -64,6 +69,8 @@ pub enum Named {
     Stack(ProcessId, StackId, Arc<[String]>),
     /// The kernel that a host function launches, if known.
     Stub(ProcessId, u64, Option<String>),
+    /// The kernels of the handles that a process keeps, by their mangled names.
+    Handles(ProcessId, Vec<(u64, String)>),
     /// What could not be read.
     Note(String),
 }
@@ -123,6 +130,11 @@ impl Namer {
         self.jobs.try_send(Job { process, pid: known.pid, what, profile }).is_ok()
     }
 
+    /// Requests the kernels of the handles that a process keeps; returns `false` if the queue is full.
+    pub fn request_handles(&self, process: ProcessId, pid: u32) -> bool {
+        self.jobs.try_send(Job { process, pid, what: What::Handles, profile: Profile::default() }).is_ok()
+    }
+
     /// Returns the finished results.
     pub fn done(&self) -> impl Iterator<Item = Named> {
         self.done.try_iter()
@@ -157,6 +169,7 @@ fn places(what: &What, profile: &Profile, kept: &mut Kept, pid: u32) -> HashMap<
     let frames: Vec<Frame> = match what {
         What::Stacks(_) => profile.stacks.values().flat_map(|stack| stack.frames.iter().copied()).collect(),
         What::Stubs(stubs) => stubs.iter().map(|stub| Frame::User(*stub)).collect(),
+        What::Handles => Vec::new(),
     };
     let mut places = HashMap::new();
     for mapping in &profile.mappings {
@@ -209,5 +222,16 @@ fn work(job: Job, known: &mut Known) -> Vec<Named> {
             let named = |stub: &u64| Named::Stub(process, *stub, name(stub).map(|name| name.to_string()));
             stubs.iter().map(named).chain(notes).collect()
         }
+        What::Handles => {
+            let found = handles::read(pid, process, &Budget::DAEMON);
+            health::trim_heap();
+            vec![Named::Handles(process, found.iter().filter_map(kernel).collect())]
+        }
     }
+}
+
+/// Returns the handle that a symbol stands for, and its kernel's mangled name.
+fn kernel(symbol: &Symbol) -> Option<(u64, String)> {
+    let Frame::User(handle) = symbol.frame else { return None };
+    Some((handle, symbols::stub_kernel(&symbol.names.last()?.name)?.to_owned()))
 }

@@ -69,12 +69,26 @@ pub struct Process {
     pub requested_stubs: HashSet<u64>,
     /// Host functions that the namer has not resolved yet.
     pub awaited_stubs: HashSet<u64>,
+    /// Whether the kernel handles that it keeps were requested.
+    pub handles: Requested,
     /// When it ended.
     ended_at: u64,
     /// Launches of kernels evicted from the kernel's map.
     pub evicted_launches: u64,
     /// The first stack with the same frames: stacks copied as raw memory have unique ids.
     same_frames: HashMap<u64, StackId>,
+}
+
+/// How far a request to the namer is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Requested {
+    /// Not requested.
+    #[default]
+    No,
+    /// Not answered yet.
+    Awaited,
+    /// Answered.
+    Answered,
 }
 
 /// A function that is watched.
@@ -215,6 +229,19 @@ impl State {
         process.mappings.retain(|old| old.end <= mapping.start || old.start >= mapping.end);
         if process.mappings.len() < MOST_MAPPINGS {
             process.mappings.push(mapping.clone());
+        }
+    }
+
+    /// Learns the kernels of handles that a process keeps.
+    pub fn learn_handles(&mut self, process: ProcessId, kernels: Vec<(u64, String)>) {
+        let Some(known) = self.processes.get_mut(&process) else { return };
+        known.handles = Requested::Answered;
+        for (handle, name) in kernels {
+            if self.names.count() < MOST_NAMES {
+                self.names.name_stub(process, handle, &name);
+            } else {
+                self.names_refused += 1;
+            }
         }
     }
 

@@ -226,6 +226,7 @@ impl Recorded<'_> {
     fn start<S: Sink>(&self, collector: &mut Collector<S>) -> anyhow::Result<Option<Child>> {
         let Self { plan, options, injection, user, .. } = self;
         let (program, simulator) = (program(options), injection.simulator.as_deref());
+        collector.recorder.open_hits(!options.command.is_empty());
         collector.count_events(plan.events.clone(), plan.off_cpu.is_some(), &program, simulator)?;
         if options.memory {
             collector.record_memory(&program, simulator)?;

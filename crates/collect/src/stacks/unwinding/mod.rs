@@ -1,6 +1,6 @@
 //! Supplies the kernel's stack walker: which files each process has mapped, and the unwind tables of those files.
 //!
-//! Tables are compiled on a separate thread without blocking anything. A stack taken before its tables are ready
+//! Tables are compiled on separate threads without blocking anything. A stack taken before its tables are ready
 //! arrives as raw memory and is walked here, with the same rules, once they are.
 //!
 //! A recording compiles the tables of all mapped files, so that few stacks arrive as raw memory. A daemon takes few
@@ -9,6 +9,7 @@
 mod growing;
 mod image;
 mod raw;
+mod room;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -75,7 +76,7 @@ enum Progress {
 }
 
 impl Unwinding {
-    /// Starts the thread that compiles tables, which may use as much memory as `budget` allows: of whole files, or
+    /// Starts the threads that compile tables, which may use as much memory as `budget` allows: of whole files, or
     /// `on_demand` of the functions on stacks. At most `most_raw` raw stacks are kept until their tables are ready; a
     /// required table is waited for at most `wait`.
     pub fn start(
@@ -90,7 +91,7 @@ impl Unwinding {
             files: HashMap::new(),
             images: HashMap::new(),
             changed: HashSet::new(),
-            compiler: Compiler::start(budget.tables)?,
+            compiler: Compiler::start(budget.tables, if on_demand { 1 } else { threads() })?,
             on_demand,
             next_growth: Instant::now(),
             raw: Vec::new(),
@@ -236,65 +237,6 @@ impl Unwinding {
         }
     }
 
-    /// Removes the tables of files that no image has mapped, once there are many or memory is short; returns the files
-    /// still known.
-    pub fn forget_unused(&mut self) -> HashSet<FileId> {
-        const MANY: usize = 512;
-        let images = self.images.values();
-        let mut used: HashSet<FileId> = images.flat_map(|image| image.modules.iter().filter_map(|m| m.file)).collect();
-        if self.on_demand || self.files.len() > MANY || self.compiler.room.is_short() {
-            let unused = self.files.iter().filter(|(id, progress)| {
-                !used.contains(id)
-                    && !matches!(progress, Progress::Queued | Progress::Growing(Growing { busy: true, .. }))
-            });
-            for id in unused.map(|(id, _)| *id).collect::<Vec<_>>() {
-                self.remove(id);
-            }
-        }
-        used.extend(self.files.keys());
-        used
-    }
-
-    /// Removes a table.
-    fn remove(&mut self, id: FileId) {
-        let (rows, place) = match self.files.remove(&id) {
-            Some(Progress::Ready(file, place)) => (file.rows, place),
-            Some(Progress::Growing(growing)) => (growing.kept(), growing.place),
-            _ => return,
-        };
-        self.compiler.room.give_back(rows);
-        if let Some(place) = place {
-            self.maps.remove_rows(place);
-        }
-        self.changed_file(id);
-    }
-
-    /// The mappings of this file are published again.
-    fn changed_file(&mut self, id: FileId) {
-        let users = self.images.iter().filter(|(_, i)| i.modules.iter().any(|m| m.file == Some(id)));
-        self.changed.extend(users.map(|(image, _)| *image));
-    }
-
-    /// Makes room for tables: removes those that grow on demand, the least recently used first. They grow again when
-    /// stacks need them.
-    fn make_room(&mut self) {
-        if !self.compiler.room.is_full() {
-            return;
-        }
-        let growing = self.files.iter().filter_map(|(id, progress)| match progress {
-            Progress::Growing(growing) if !growing.busy => Some((growing.used.get(), *id)),
-            _ => None,
-        });
-        let mut growing: Vec<_> = growing.collect();
-        growing.sort_unstable_by_key(|(used, _)| *used);
-        for (_, id) in growing {
-            if !self.compiler.room.is_short() {
-                break;
-            }
-            self.remove(id);
-        }
-    }
-
     /// Returns the statistics of the tables compiled so far.
     pub fn tables(&self) -> Tables {
         self.tables
@@ -406,6 +348,13 @@ impl Unwinding {
         };
         Code { start, end, base, rows }
     }
+}
+
+/// Returns how many threads compile tables: a quarter of the CPUs, because the measured threads need them too.
+fn threads() -> u64 {
+    const MOST: u64 = 8;
+    let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64);
+    (cpus / 4).clamp(1, MOST)
 }
 
 impl Progress {

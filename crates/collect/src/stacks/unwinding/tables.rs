@@ -1,11 +1,11 @@
-//! Compiles unwind tables from files, on a separate thread.
+//! Compiles unwind tables from files, on separate threads.
 
 use std::{
     fs::File,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
         mpsc,
     },
@@ -81,6 +81,8 @@ pub enum What {
 pub struct Room {
     limit: u64,
     kept: AtomicU64,
+    /// How many tables are compiled at the same time.
+    users: u64,
 }
 
 impl Room {
@@ -115,7 +117,7 @@ impl Room {
     }
 }
 
-/// The thread that compiles tables.
+/// The threads that compile tables.
 pub struct Compiler {
     jobs: mpsc::Sender<Job>,
     done: mpsc::Receiver<Finished>,
@@ -124,25 +126,28 @@ pub struct Compiler {
 }
 
 impl Compiler {
-    /// Starts the thread. All tables together use at most `limit` bytes.
-    pub fn start(limit: u64) -> io::Result<Self> {
+    /// Starts the threads. All tables together use at most `limit` bytes.
+    pub fn start(limit: u64, threads: u64) -> io::Result<Self> {
         let (jobs, todo) = mpsc::channel::<Job>();
         let (finished, done) = mpsc::channel();
-        let room = Arc::new(Room { limit, kept: AtomicU64::new(0) });
-        let shared = room.clone();
-        thread::Builder::new().name("unwind-tables".into()).spawn(move || {
-            // Tables can wait; the measured threads cannot.
-            priority::restore();
-            for job in todo {
-                if finished.send(job.run(|job| compile(job, &shared))).is_err() {
-                    break;
+        let room = Arc::new(Room { limit, kept: AtomicU64::new(0), users: threads });
+        let todo = Arc::new(Mutex::new(todo));
+        for _ in 0..threads {
+            let (todo, finished, room) = (todo.clone(), finished.clone(), room.clone());
+            thread::Builder::new().name("unwind-tables".into()).spawn(move || {
+                // Tables can wait; the measured threads cannot.
+                priority::restore();
+                while let Ok(job) = next(&todo) {
+                    if finished.send(job.run(|job| compile(job, &room))).is_err() {
+                        break;
+                    }
                 }
-            }
-        })?;
+            })?;
+        }
         Ok(Self { jobs, done, room })
     }
 
-    /// Queues a table for the thread; returns `false` if the thread has ended.
+    /// Queues a table; returns `false` if no thread is left.
     pub fn queue(&self, job: Job) -> bool {
         self.jobs.send(job).is_ok()
     }
@@ -161,6 +166,11 @@ impl Compiler {
     pub fn wait(&self, longest: Duration) -> Option<Finished> {
         self.done.recv_timeout(longest).ok()
     }
+}
+
+/// Waits for the next file. One thread waits for it, the others for that thread.
+fn next(todo: &Mutex<mpsc::Receiver<Job>>) -> Result<Job, mpsc::RecvError> {
+    todo.lock().unwrap_or_else(PoisonError::into_inner).recv()
 }
 
 impl Job {
@@ -199,7 +209,7 @@ fn compile(Job { file, what, .. }: &Job, room: &Room) -> Result<Compiled, unwind
         }
         return Ok(Compiled::Pieces(Pieces { segments: elf.segments, base, pieces }));
     }
-    let table = Table::read(&elf, file, room.left())?;
+    let table = Table::read(&elf, file, room.left() / room.users)?;
     room.take(table.rows.len());
     Ok(Compiled::Whole(Unwindable { rows: table.rows.len(), table, segments: elf.segments }))
 }

@@ -356,6 +356,19 @@ function memoryTable(app) {
   ], rows, note: 'bytes held at one time' };
 }
 
+/** How kernels fill the device, and what limits them. */
+function occupancyTable(app) {
+  const rows = app.recording.head.summary.occupancy.map(row => ({ ...row, used: row.multiprocessors_used / row.multiprocessors, full: row.waves / Math.ceil(row.waves),
+    waves: row.waves < 0.1 ? row.waves.toPrecision(2) : row.waves.toFixed(2), needs: `${formatCount(row.blocks)} × ${row.threads} threads, ${row.registers} registers, ${formatBytes(row.shared_memory)} shared` }));
+  return { columns: [
+    { key: 'ns', label: 'time', kind: 'time', bar: 'gpu', width: 120 }, { key: 'count', label: 'runs', kind: 'count', width: 90 },
+    { key: 'kernel', label: 'kernel', kind: 'text' }, { key: 'occupancy', label: 'occupancy', kind: 'share', width: 96 },
+    { key: 'limiter', label: 'limited by', kind: 'text' }, { key: 'used', label: 'SMs used', kind: 'share', width: 96 },
+    { key: 'waves', label: 'waves', kind: 'id', width: 90 }, { key: 'full', label: 'waves full', kind: 'share', width: 96 },
+    { key: 'needs', label: 'grid and block', kind: 'text' }, { key: 'device', label: 'GPU', kind: 'id', width: 70 },
+  ], rows, note: 'the warps that a multiprocessor can hold, by registers, shared memory and block size' };
+}
+
 /** The lines of kernels, and why their warps waited there. */
 function stallTable(app) {
   const { names, head } = app.recording;

@@ -1,0 +1,68 @@
+//! A recording of one process, by `warpscope record -p` in the background.
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io::{self, Read, Seek},
+    process::{Child, Command, Stdio},
+};
+
+/// The most that is read of the messages of a recording.
+const MOST_TEXT: u64 = 1 << 20;
+
+/// A recording in progress.
+pub struct Recording {
+    /// The recorded process.
+    pub pid: u32,
+    child: Child,
+    /// Its messages.
+    text: File,
+    ended: bool,
+}
+
+impl Recording {
+    /// Starts to record a process for some seconds, to `output` or to the default files.
+    pub fn start(pid: u32, seconds: f64, output: Option<&OsStr>) -> io::Result<Self> {
+        let text = tempfile::tempfile()?;
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["record", "-p", &pid.to_string(), "-d", &seconds.to_string()]);
+        if let Some(output) = output {
+            command.arg("-o").arg(output);
+        }
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(text.try_clone()?).spawn()?;
+        // SAFETY: a plain system call on our own child. It must not have the priority of the thread that started it.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, child.id(), 0) };
+        Ok(Self { pid, child, text, ended: false })
+    }
+
+    /// Returns whether it succeeded, and its messages; `None` while it runs.
+    pub fn ended(&mut self) -> Option<io::Result<(bool, String)>> {
+        let status = match self.child.try_wait() {
+            Ok(None) => return None,
+            Ok(Some(status)) => status,
+            Err(error) => return Some(Err(error)),
+        };
+        self.ended = true;
+        let mut said = Vec::new();
+        let read = self.text.rewind().and_then(|()| (&self.text).take(MOST_TEXT).read_to_end(&mut said));
+        Some(read.map(|_| (status.success(), String::from_utf8_lossy(&said).into_owned())))
+    }
+}
+
+impl Drop for Recording {
+    /// Ends it in order: nothing of it stays in the recorded process.
+    fn drop(&mut self) {
+        if !self.ended {
+            // SAFETY: a signal to our own child, which has not been waited for.
+            unsafe { libc::kill(self.child.id().cast_signed(), libc::SIGTERM) };
+            // It has been waited for, or is gone.
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Returns the reason for a failure: the last message.
+pub fn failure(said: &str) -> &str {
+    let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message");
+    last.trim_start_matches("warpscope: ")
+}
