@@ -18,9 +18,9 @@ use model::{
 };
 
 use crate::{
-    drive::{Moment, drive},
     events::Events,
     flame::View,
+    moments::{Moment, each_moment},
     names::{self, SessionKernels},
     tables,
     trace::{json_line::library, labels::off_cpu, reading::Reader},
@@ -57,7 +57,7 @@ pub fn write<'a>(
         user_code: UserCode::new(profile),
         reader: Reader::again(profile),
     };
-    drive(view, events, |moment| writer.moment(&moment))?;
+    each_moment(view, events, |moment| writer.moment(&moment))?;
     writer.profile()?;
     writer.tables.finish()
 }
