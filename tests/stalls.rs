@@ -200,6 +200,11 @@ fn reports_show_source_code() {
         assert_eq!(rows[5], serde_json::json!(["", "", "", "6", code(6)]));
         assert_eq!(rows[6], serde_json::json!(["24.0 µs", "120", "long scoreboard 100.0 %", "7", code(7)]));
         assert_eq!(rows[7], serde_json::json!(["8.00 µs", "40", "selected 100.0 %", "8", code(8)]));
+        // The bar is behind the number.
+        let front =
+            "(() => { const at = document.querySelectorAll('.source .line')[6].firstElementChild.querySelector('b')
+             .getBoundingClientRect(); return document.elementFromPoint(at.x + 2, at.y + at.height / 2).tagName; })()";
+        assert_eq!(browser.js(front), "B");
         assert_eq!(browser.errors(), Vec::<String>::new());
     }
     let scene = Scene::new();

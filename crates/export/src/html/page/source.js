@@ -38,7 +38,7 @@ class Source {
   row(line, most, found) {
     const stalls = line.stalls.map(([name, samples]) => `${name} ${formatShare(samples, line.samples)}`);
     const cell = (kind, text, title) => element('span', { role: 'cell', class: kind, title: title || '' }, text);
-    const time = cell('number', line.ns ? formatTime(line.ns) : '');
+    const time = cell('number', element('b', {}, line.ns ? formatTime(line.ns) : ''));
     if (line.ns) time.prepend(element('i', { class: 'bar gpu', style: { width: `${100 * line.ns / most}%` } }));
     return element('div', { class: `line${line.samples ? ' hot' : ''}${found ? ' selected' : ''}`, role: 'row' },
       time, cell('number', line.samples ? formatCount(line.samples) : ''),

@@ -359,7 +359,7 @@ function memoryTable(app) {
 /** How kernels fill the device, and what limits them. */
 function occupancyTable(app) {
   const rows = app.recording.head.summary.occupancy.map(row => ({ ...row, used: row.multiprocessors_used / row.multiprocessors, full: row.waves / Math.ceil(row.waves),
-    waves: row.waves.toFixed(2), needs: `${formatCount(row.blocks)} × ${row.threads} threads, ${row.registers} registers, ${formatBytes(row.shared_memory)} shared` }));
+    waves: row.waves < 0.1 ? row.waves.toPrecision(2) : row.waves.toFixed(2), needs: `${formatCount(row.blocks)} × ${row.threads} threads, ${row.registers} registers, ${formatBytes(row.shared_memory)} shared` }));
   return { columns: [
     { key: 'ns', label: 'time', kind: 'time', bar: 'gpu', width: 120 }, { key: 'count', label: 'runs', kind: 'count', width: 90 },
     { key: 'kernel', label: 'kernel', kind: 'text' }, { key: 'occupancy', label: 'occupancy', kind: 'share', width: 96 },
