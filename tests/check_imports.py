@@ -20,7 +20,7 @@ import unittest
 from pathlib import Path
 
 # Files and folders of crates/warpscope/src, one for each command.
-COMMANDS = {"demo", "doctor", "export_command", "monitor", "record", "report", "trace"}
+COMMANDS = {"demo", "diff_command", "doctor", "export_command", "man", "monitor", "open", "record", "report", "trace"}
 
 WORD = r"(?:r#)?[A-Za-z_]\w*"
 # Comments, strings and characters: they may contain anything, including braces.

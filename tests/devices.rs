@@ -93,7 +93,7 @@ fn rows(rows: &[(&str, String, u64)]) -> Vec<(String, String, u64)> {
 
 /// Check that two processes that call different GPUs "device 0", one of them by its UUID, are two GPUs with their own times.
 #[test]
-fn ranks_on_different_gpus_are_told_apart() {
+fn ranks_on_different_gpus_are_distinguished() {
     let scene = Scene::new();
     let other = format!("CUDA_VISIBLE_DEVICES={}", uuid(2));
     let command = together(&[("CUDA_VISIBLE_DEVICES=3", truth(2, 1, 400)), (&other, truth(2, 1, 1_000))]);
@@ -101,8 +101,8 @@ fn ranks_on_different_gpus_are_told_apart() {
     assert_eq!(working(&scene), rows(&[("0", uuid(2), 2_000), ("1", uuid(3), 800)]));
     assert_eq!(scene.report("x.wscope")["device_numbering"], "pci");
     assert_eq!(gpu_frames(&scene), ["[GPU0_Kernel]", "[GPU1_Kernel]"].map(str::to_owned).into());
-    let time_line = scene.read("x.json");
-    assert!(time_line.contains("GPU 0: Simulated GPU 2") && time_line.contains("GPU 1: Simulated GPU 3"));
+    let timeline = scene.read("x.json");
+    assert!(timeline.contains("GPU 0: Simulated GPU 2") && timeline.contains("GPU 1: Simulated GPU 3"));
 }
 
 /// Check that GPUs have the numbers of the machine where the driver lists its GPUs.

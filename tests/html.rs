@@ -181,10 +181,10 @@ fn table_rows_select() {
     no_errors(&mut browser);
 }
 
-/// Check that the time line zooms with the keyboard, draws no more than the screen can show, and that a click on an
+/// Check that the timeline zooms with the keyboard, draws no more than the screen can show, and that a click on an
 /// operation selects it with its call path.
 #[test]
-fn time_line_selects_operations() {
+fn timeline_selects_operations() {
     let scene = recorded();
     let mut browser = Browser::start(1280, 720);
     browser.open(&url(&scene, "x.html", "#tab=time"));

@@ -83,8 +83,8 @@ fn ranges_have_their_launches() {
     assert_eq!((steps.len() as u64, inner.len() as u64), (ROUNDS, ROUNDS));
     assert!(steps.iter().zip(&inner).all(|(step, inner)| step.0 <= inner.0 && inner.1 <= step.1));
     assert!(ranges.iter().all(|e| (e["path"][1] == "lib:backward") == (e["category"] == "math")));
-    let time_line = scene.read("x.json");
-    assert!(time_line.contains("\"cat\":\"nvtx\"") && time_line.contains(", NVTX\""));
+    let timeline = scene.read("x.json");
+    assert!(timeline.contains("\"cat\":\"nvtx\"") && timeline.contains(", NVTX\""));
 }
 
 /// Check that nothing is replaced unless it is requested.

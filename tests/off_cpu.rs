@@ -104,7 +104,7 @@ fn waits_have_python_frames() {
         let reason = if python.minor < 11 { "[waiting for events]" } else { "[sleeping]" };
         let (count, time) = waits(&scene, "x.wscope", "nap (nap.py:3)", reason);
         // The first ones may come before warpscope has found the interpreter. A thread that is preempted on its way to sleep
-        // sleeps for less than it asked for: the deadline was set before.
+        // sleeps for less than it requested: the deadline was set before.
         assert!((1..=20).contains(&count) && time > 0, "{python}: {count} waits, {time} ns");
     }
 }

@@ -67,10 +67,10 @@ class Program:
         self.process.stdin.flush()
 
     def step(self, begin, end):
-        """Returns the microseconds of a step in the blocks that lie within the interval."""
+        """Returns the microseconds of a step in the blocks within the interval."""
         within = [block for block in self.blocks if block[0] >= begin and block[1] <= end]
         if not within:
-            raise BenchError("no block of steps lies within the interval")
+            raise BenchError("no block of steps is within the interval")
         return sum(block[1] - block[0] for block in within) * 1e6 / sum(block[2] for block in within)
 
     def watch(self):

@@ -17,6 +17,8 @@ fn compile(name: &str) {
     let source = format!("src/bpf/{name}.bpf.c");
     SkeletonBuilder::new()
         .source(&source)
+        // Otherwise the skeleton contains the object as a list of a million numbers, which takes rustfmt and rustc long.
+        .reference_obj(true)
         .clang_args([
             "-I",
             "src/bpf",

@@ -27,7 +27,7 @@ pub fn deployed(name: &str) -> PathBuf {
     programs::sources().join("../deploy").join(name)
 }
 
-/// The capabilities of `unit` as options of setpriv: root with only these capabilities, for good.
+/// The capabilities of `unit` as options of setpriv: root with only these capabilities, which it cannot regain.
 fn setpriv(unit: &str) -> Vec<String> {
     let granted = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).expect("capabilities");
     let granted: String =

@@ -180,7 +180,7 @@ fn patterns_select_calls() {
     assert_eq!(names, BTreeSet::from(["first(float*, int)", "second", "third()"]));
 }
 
-/// Check that two processes at once, each with several threads, are kept apart.
+/// Check that two processes at once, each with several threads, are not mixed up.
 #[test]
 fn two_processes_are_kept_apart() {
     let scene = Scene::new();

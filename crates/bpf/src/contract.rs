@@ -1,6 +1,6 @@
 //! The contract between the BPF programs and this crate: records, keys and values of maps, limits.
 //!
-//! The only definition is `bpf/shared.h` with `bpf/hits_shared.h`. The build generates [`types`] from the BTF of
+//! The only definition is `bpf/shared.h` with the files in `bpf/shared`. The build generates [`types`] from the BTF of
 //! `bpf/contract.bpf.c`, so a field that changes there changes here, or no longer compiles.
 
 use std::{mem::MaybeUninit, slice};

@@ -1,14 +1,11 @@
 //! Counts events named by the user.
 
 use std::{
-    io::Read as _,
-    os::fd::{AsFd, AsRawFd, IntoRawFd},
+    os::fd::{AsFd, AsRawFd},
     path::Path,
 };
 
-use libbpf_rs::{
-    Iter, Link, MapCore, MapFlags, PerfEventOpts, Program, UprobeMultiOpts, UprobeOpts, libbpf_sys as sys,
-};
+use libbpf_rs::{Link, MapCore, MapFlags, Program, UprobeMultiOpts, UprobeOpts, libbpf_sys as sys};
 
 use crate::{
     Error, Recorder, Result,
@@ -17,7 +14,7 @@ use crate::{
         types::{hit_key, hit_sum},
     },
     hits::{HitKey, HitPoint, HitProbe, HitSum},
-    perf,
+    links::{attach_tracepoint, run_for_threads},
 };
 
 impl Recorder {
@@ -80,13 +77,7 @@ impl Recorder {
 
     /// Watches a tracepoint, by its number in tracefs.
     pub fn watch_hits_at(&mut self, tracepoint: u64, point: u32) -> Result<()> {
-        let what = "tracepoint";
-        let event = perf::tracepoint(tracepoint).map_err(|source| Error::Attach { what, source: source.into() })?;
-        let opts = PerfEventOpts { cookie: point.into(), ..Default::default() };
-        let link = self.skel.progs.hit_tracepoint.attach_perf_event_with_opts(event.as_raw_fd(), opts);
-        self.links.push(link.map_err(|source| Error::Attach { what, source })?);
-        // The link owns it now, and closes it.
-        let _ = event.into_raw_fd();
+        self.links.push(attach_tracepoint(&self.skel.progs.hit_tracepoint, tracepoint, point)?);
         Ok(())
     }
 
@@ -95,14 +86,7 @@ impl Recorder {
         if self.waits.take().is_none() {
             return Ok(());
         }
-        let fail = |source| Error::Attach { what: "search for waiting threads", source };
-        let link = self.skel.progs.off_cpu_end.attach_trace().map_err(fail)?;
-        let mut nothing = Vec::new();
-        Iter::new(&link)
-            .map_err(fail)?
-            .read_to_end(&mut nothing)
-            .map(drop)
-            .map_err(|source| Error::Read { path: "the kernel's list of threads".into(), source })
+        run_for_threads(&self.skel.progs.off_cpu_end)
     }
 
     /// Returns the sums of all hits so far.

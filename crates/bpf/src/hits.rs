@@ -1,4 +1,4 @@
-//! Events named by the user: what to watch, and the sums. The Rust side of `bpf/hits_shared.h`.
+//! Events named by the user: what to watch, and the sums. The Rust side of `bpf/shared/hits.h`.
 
 use crate::contract::{
     self,

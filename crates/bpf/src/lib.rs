@@ -17,6 +17,7 @@ pub mod features;
 mod handover;
 mod hits;
 mod hooks;
+mod links;
 mod map;
 mod mappings;
 mod memory;

@@ -1,6 +1,6 @@
 //! Python in the kernel: which processes are Python, and the frames and code objects read there.
 //!
-//! The Rust side of the Python part of `bpf/shared.h`.
+//! The Rust side of `bpf/shared/python.h`.
 
 use std::mem::offset_of;
 
@@ -29,7 +29,7 @@ pub enum PythonKind {
     Shims = python_kind::PYTHON_SHIMS.0 as u16,
 }
 
-/// Where a process has its Python runtime, and its layout; `bpf/shared.h` describes each field.
+/// Where a process has its Python runtime, and its layout; `bpf/shared/python.h` describes each field.
 pub use crate::contract::types::python_process as PythonProcess;
 
 impl PartialEq for PythonProcess {

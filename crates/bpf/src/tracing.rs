@@ -1,15 +1,12 @@
 //! Watches functions, system calls, the scheduler and tracepoints.
 
 use std::{
-    io::Read,
-    os::fd::{AsRawFd, IntoRawFd},
     path::Path,
     time::{Duration, Instant},
 };
 
 use libbpf_rs::{
-    Iter, KprobeMultiOpts, KprobeOpts, Link, MapCore, MapFlags, PerfEventOpts, Program, ProgramMut, UprobeMultiOpts,
-    UprobeOpts, libbpf_sys as sys,
+    KprobeMultiOpts, KprobeOpts, Link, MapCore, MapFlags, Program, UprobeMultiOpts, UprobeOpts, libbpf_sys as sys,
 };
 
 use crate::{
@@ -18,7 +15,7 @@ use crate::{
     calls::Gather,
     contract::bytes_of,
     hooks::{Hook, Modules, Refused},
-    perf,
+    links::{attach_tracepoint, run_for_threads},
 };
 
 /// A file whose functions are watched.
@@ -52,7 +49,7 @@ pub enum Repeats {
 }
 
 impl Repeats {
-    /// Returns the part of a session probe's cookie: see `enter_session` in bpf/calls.h. 0 if the code is too large.
+    /// Returns the part of a session probe's cookie: see `enter_session` in bpf/call_probes.h. 0 if the code is too large.
     fn cookie(self) -> Option<u64> {
         const MOST: u64 = 0xff_ffff;
         match self {
@@ -209,13 +206,7 @@ impl Recorder {
 
     /// Watches a tracepoint, by its number in tracefs.
     pub fn watch_point(&mut self, id: u64, number: u32) -> Result<()> {
-        let what = "tracepoint";
-        let point = perf::tracepoint(id).map_err(|source| Error::Attach { what, source: source.into() })?;
-        let opts = PerfEventOpts { cookie: number.into(), ..Default::default() };
-        let link = self.skel.progs.point.attach_perf_event_with_opts(point.as_raw_fd(), opts);
-        self.links.push(link.map_err(|source| Error::Attach { what, source })?);
-        // The link owns it now, and closes it.
-        let _ = point.into_raw_fd();
+        self.links.push(attach_tracepoint(&self.skel.progs.point, id, number)?);
         Ok(())
     }
 
@@ -247,16 +238,4 @@ impl Recorder {
     pub fn add_repeated(&self) -> Result<()> {
         if self.session { run_for_threads(&self.skel.progs.add_repeated) } else { Ok(()) }
     }
-}
-
-/// Runs an iterator over all threads.
-fn run_for_threads(program: &ProgramMut<'_>) -> Result<()> {
-    let fail = |source| Error::Attach { what: "iterator over threads", source };
-    let link = program.attach_trace().map_err(fail)?;
-    let mut nothing = Vec::new();
-    Iter::new(&link)
-        .map_err(fail)?
-        .read_to_end(&mut nothing)
-        .map(drop)
-        .map_err(|source| Error::Read { path: "the kernel's list of threads".into(), source })
 }

@@ -1,4 +1,4 @@
-//! `.json`: a time line in the Chrome trace event format, for Perfetto (ui.perfetto.dev) and chrome://tracing.
+//! `.json`: a timeline in the Chrome trace event format, for Perfetto (ui.perfetto.dev) and chrome://tracing.
 //!
 //! Threads show launches, CPU samples and traced calls; GPUs show one track per stream; arrows connect each launch to
 //! the work it caused. Times are microseconds from the recording's start. The file is written while the recording is
@@ -18,10 +18,10 @@ use serde::Serialize;
 
 use crate::{
     chrome::{json::Json, stacks::Stacks, tracks::Tracks},
-    drive::{Moment, drive},
     events::Events,
     flame::View,
     lanes::Lanes,
+    moments::{Moment, each_moment},
     names,
     names::SessionKernels,
     trace::{is_trace, reading::Reader},
@@ -35,7 +35,7 @@ mod tracks;
 /// The displayed length of a launch: its start is known, its end is not.
 const LAUNCH_NS: u64 = 1_000;
 
-/// Writes the time line of a recording.
+/// Writes the timeline of a recording.
 pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut trace = Trace {
         profile,
@@ -181,7 +181,7 @@ struct Trace<'a> {
 
 impl Trace<'_> {
     fn events(&mut self, view: View, events: Events<'_>) -> io::Result<()> {
-        drive(view, events, |moment| match moment {
+        each_moment(view, events, |moment| match moment {
             Moment::Seen(event) => {
                 self.reader.learn(event);
                 Ok(())
@@ -237,7 +237,7 @@ impl Trace<'_> {
 
     fn activity(&mut self, joined: &Joined<'_>) -> io::Result<()> {
         let &Joined { launch, activity, capture } = joined;
-        // Without times it has no position on a time line; the ledger counts it.
+        // Without times it has no position on a timeline; the ledger counts it.
         if activity.start == 0 || activity.end < activity.start {
             return Ok(());
         }

@@ -17,8 +17,8 @@ use text::{
 };
 
 use crate::{
-    page::joined_path_text,
     tables::{by_kernel, by_line},
+    terminal_text::joined_path_text,
 };
 
 /// What a comparison needs of one recording.

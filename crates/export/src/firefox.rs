@@ -20,9 +20,9 @@ use model::{
 };
 
 use crate::{
-    drive::{Moment, drive},
     events::Events,
     flame::View,
+    moments::{Moment, each_moment},
     names::{self, SessionKernels},
 };
 use markers::{About, GpuWork, NvtxRange};
@@ -32,7 +32,7 @@ mod markers;
 /// Writes a profile.
 pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut firefox = Firefox::new(profile);
-    drive(view, events, |moment| {
+    each_moment(view, events, |moment| {
         match moment {
             Moment::KernelName(name) => firefox.kernels.learn(name),
             Moment::Ran(joined) => firefox.work(joined),
@@ -175,7 +175,7 @@ impl<'a> Firefox<'a> {
 
     fn work(&mut self, joined: &Joined<'_>) {
         let &Joined { launch, activity, capture } = joined;
-        // Without times it has no position on a time line; the ledger counts it.
+        // Without times it has no position on a timeline; the ledger counts it.
         if activity.start == 0 || activity.end < activity.start {
             return;
         }

@@ -13,7 +13,7 @@ pub enum Format {
     Svg,
     /// `.html`: a report for the browser.
     Html,
-    /// `.json`: a time line for Perfetto and chrome://tracing.
+    /// `.json`: a timeline for Perfetto and chrome://tracing.
     Chrome,
     /// `.cpu.txt`: one line per CPU sample.
     CpuText,
@@ -23,7 +23,7 @@ pub enum Format {
     Pprof,
     /// `.speedscope.json`: stacks for speedscope.
     Speedscope,
-    /// `.pftrace`: a time line for Perfetto.
+    /// `.pftrace`: a timeline for Perfetto.
     Perfetto,
     /// `.pftrace.gz`: the same, compressed.
     PerfettoGz,

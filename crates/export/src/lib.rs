@@ -11,7 +11,6 @@ use flate2::{Compression, write::GzEncoder};
 pub mod chrome;
 pub mod cpu_txt;
 pub mod diff;
-mod drive;
 mod events;
 pub mod family;
 pub mod findings;
@@ -20,16 +19,16 @@ pub mod flame;
 mod flames;
 pub mod folded;
 mod format;
-mod helpers;
+mod helper_programs;
 pub mod html;
 pub mod idle;
 pub mod jsonl;
 mod lanes;
 pub mod losses;
 pub mod memory;
+mod moments;
 pub mod names;
 pub mod occupancy;
-mod page;
 mod palette;
 pub mod perfetto;
 pub mod pprof;
@@ -42,6 +41,7 @@ pub mod summary;
 pub mod svg;
 mod table;
 pub mod tables;
+mod terminal_text;
 pub mod trace;
 mod user_code;
 mod waits;
@@ -99,7 +99,7 @@ fn gzip(out: &mut dyn Write, write: impl FnOnce(&mut dyn Write) -> io::Result<()
     out.finish()?.flush()
 }
 
-/// Returns the text of a recording: its summary, and for a trace the idle gaps and the time line. `events` opens the
+/// Returns the text of a recording: its summary, and for a trace the idle gaps and the timeline. `events` opens the
 /// recording from its beginning; it is called once, and only for traces.
 pub fn report<'a>(
     flames: &Flames<'_>,

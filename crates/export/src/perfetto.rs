@@ -1,4 +1,4 @@
-//! `.pftrace`: a time line in Perfetto's native format (ui.perfetto.dev, trace_processor).
+//! `.pftrace`: a timeline in Perfetto's native format (ui.perfetto.dev, trace_processor).
 //!
 //! The schema is Perfetto's `protos/perfetto/trace`; the field numbers below are its numbers. Threads show launches, calls and
 //! CPU samples with their stacks; GPUs show one track per stream; arrows (flows) connect each launch to the work it caused.
@@ -17,11 +17,11 @@ use model::{
 };
 
 use crate::{
-    drive::{Moment, drive},
     events::Events,
     flame::View,
     html::overview::Overview,
     lanes::Lanes,
+    moments::{Moment, each_moment},
     names::{self, SessionKernels},
     proto::Message,
     trace::reading::Reader,
@@ -35,7 +35,7 @@ mod interned;
 mod packets;
 mod tracks;
 
-/// Writes the time line of a recording.
+/// Writes the timeline of a recording.
 pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut trace = Trace {
         profile,
@@ -69,7 +69,7 @@ struct Trace<'a> {
 
 impl Trace<'_> {
     fn events(&mut self, view: View, events: Events<'_>) -> io::Result<()> {
-        drive(view, events, |moment| match moment {
+        each_moment(view, events, |moment| match moment {
             Moment::Seen(event) => {
                 self.reader.learn(event);
                 Ok(())
@@ -119,7 +119,7 @@ impl Trace<'_> {
 
     fn activity(&mut self, joined: &Joined<'_>) -> io::Result<()> {
         let &Joined { launch, activity, capture } = joined;
-        // Without times it has no position on a time line; the ledger counts it.
+        // Without times it has no position on a timeline; the ledger counts it.
         if activity.start == 0 || activity.end < activity.start {
             return Ok(());
         }

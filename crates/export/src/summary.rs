@@ -168,7 +168,7 @@ impl Summary {
     }
 
     /// The same, with the parts that require the events of a trace. `events` opens the recording from its beginning; it
-    /// is called once, and only for traces. The time line is as wide as the text will be.
+    /// is called once, and only for traces. The timeline is as wide as the text will be.
     pub fn with_events<'a>(
         flames: &Flames<'_>,
         events: &mut dyn FnMut() -> io::Result<Events<'a>>,

@@ -3,42 +3,36 @@
 //! What inferno does not support is added afterwards: tool tips (time and counts of each frame, not only its width),
 //! labels shorter than names, a legend of the colour families, and the ledger as JSON in the file's metadata.
 
+mod tips;
+mod titles;
+
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::BTreeSet,
     io::{self, Write},
     rc::Rc,
-    sync::Arc,
 };
 
 use inferno::flamegraph::{
     self, Options, TextTruncateDirection,
     color::{BackgroundColor, Color, PaletteMap},
 };
-use model::{
-    event::{Counter, OFF_CPU},
-    idle::Phase,
-    memory::Use,
-    profile::{DeviceInfo, Profile},
-};
-use text::{
-    short::short_frame,
-    units::{bytes, count, counted, percent, time},
-};
+use model::{event::OFF_CPU, profile::Profile};
+use text::short::short_frame;
 
+use self::{
+    tips::{LABEL_LENGTH, nodes},
+    titles::{TITLE_LENGTH, cut, event_subtitle, event_title, idle_subtitle, memory_subtitle, subtitle, title},
+};
 use crate::{
     family::Family,
-    flame::{Flame, Line, Measure, MemoryView, View, Weight},
+    flame::{Flame, Line, Measure, MemoryView, View},
     flames::Flames,
-    helpers, losses, names, palette, recursion, stalls, waits,
+    helper_programs, palette, recursion, waits,
 };
 
 const FRAME_HEIGHT: usize = 18;
 const LEGEND_HEIGHT: usize = 26;
 const WIDTH: usize = 1200;
-/// Maximum length of the title and the subtitle that fit at 1200 pixels.
-const TITLE_LENGTH: usize = 84;
-/// Maximum length of a label, where it can be shortened to that: no frame is wider than about 170 characters.
-const LABEL_LENGTH: usize = 100;
 /// How inferno's script makes a label from a tool tip, and its replacement: a label that differs from the name has its
 /// own attribute.
 const LABEL_OF_TIP: &str = r#"find_child(e, "title").textContent.replace(/\([^(]*\)$/,"")"#;
@@ -60,7 +54,7 @@ text { font-family:ui-monospace,\"SF Mono\",Menlo,Consolas,\"DejaVu Sans Mono\",
 /// Draws the stacks of a profile. A profile without any time still gives a valid picture, which says so.
 pub fn write(flames: &Flames<'_>, view: View, out: &mut dyn Write) -> io::Result<()> {
     let (profile, mut flame) = (flames.profile, flames.of(view));
-    if let Some(folded) = helpers::folded(&flame) {
+    if let Some(folded) = helper_programs::folded(&flame) {
         flame = Rc::new(folded);
     }
     if !view.unfold_recursion {
@@ -215,91 +209,6 @@ fn changed() -> io::Error {
     io::Error::other("cannot finish the flame graph: inferno produced an unexpected SVG")
 }
 
-/// A frame of the graph, with everything above it.
-struct Node<'a> {
-    name: &'a str,
-    weight: Weight,
-    /// For the work of graphs: the stacks that launched the graphs, with their amounts.
-    launches: BTreeMap<&'a [Arc<str>], u64>,
-}
-
-/// The most launching stacks in a tool tip, and the most frames of each.
-const TIP_LAUNCHES: usize = 3;
-const TIP_FRAMES: usize = 8;
-
-/// `launched by main > replay [train.py:31] > cudaGraphLaunch`: the stacks that launched a graph, by time. The text after
-/// the last opening parenthesis is not part of the name, so there are none in it.
-fn launched_by(launches: &BTreeMap<&[Arc<str>], u64>) -> String {
-    let mut stacks: Vec<_> = launches.iter().collect();
-    stacks.sort_by_key(|(_, amount)| std::cmp::Reverse(**amount));
-    let path = |frames: &[Arc<str>]| {
-        // What the CUDA libraries call inside the launch says nothing.
-        let inner = frames.iter().rev().take_while(|frame| frame.starts_with("[lib")).count();
-        let frames = &frames[..frames.len() - inner];
-        let left_out = frames.len().saturating_sub(TIP_FRAMES);
-        let shown = frames[left_out..].iter().map(|frame| short_frame(frame, LABEL_LENGTH)).collect::<Vec<_>>();
-        let path = format!("{}{}", if left_out > 0 { "… > " } else { "" }, shown.join(" > "));
-        path.replace('(', "[").replace(')', "]")
-    };
-    let shown: Vec<String> = stacks.iter().take(TIP_LAUNCHES).map(|(frames, _)| path(frames)).collect();
-    let more = stacks.len().saturating_sub(TIP_LAUNCHES);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("launched by {}{more}", shown.join(" and by "))
-}
-
-impl Node<'_> {
-    /// `name (12.3 ms, 45.6 %, 1,234 GPU operations, 56 CPU samples)`. The script in the file uses the text before the
-    /// last bracket as the name.
-    fn tip(&self, total: u64, measure: Measure, names: (&str, &str)) -> String {
-        let Weight { amount, samples, operations, hits } = self.weight;
-        let mut tip = format!("{} ({}, {}", self.name, measure.text(amount), percent(amount, total));
-        if let Some(meaning) = stalls::frame_meaning(self.name) {
-            return format!("{tip}: {})", meaning.replace('(', "[").replace(')', "]"));
-        }
-        if operations > 0 {
-            tip += &format!(", {}", counted(operations, "GPU operation", "GPU operations"));
-        }
-        if samples > 0 {
-            tip += &format!(", {}", counted(samples, "CPU sample", "CPU samples"));
-        }
-        if hits > 0 {
-            tip += &format!(", {}", counted(hits, names.0, names.1));
-        }
-        if !self.launches.is_empty() {
-            tip += &format!(", {}", launched_by(&self.launches));
-        }
-        tip + ")"
-    }
-}
-
-/// Returns the frames of the graph by depth and start. Lines are sorted, so equal prefixes are adjacent.
-fn nodes(flame: &Flame, shift: u32) -> HashMap<(usize, u64), Node<'_>> {
-    let mut nodes: HashMap<(usize, u64), Node<'_>> = HashMap::new();
-    let mut open: Vec<(&str, u64)> = vec![("all", 0)];
-    let mut now = 0;
-    for line in &flame.lines {
-        let same = line.frames.iter().zip(&open[1..]).take_while(|(name, (known, _))| ***name == **known).count();
-        open.truncate(1 + same);
-        open.extend(line.frames[same..].iter().map(|name| (&**name, now)));
-        for (depth, &(name, start)) in open.iter().enumerate() {
-            let new = || Node { name, weight: Weight::default(), launches: BTreeMap::new() };
-            let node = nodes.entry((depth, start)).or_insert_with(new);
-            node.weight.add(line.weight);
-        }
-        // The boundary and the work within.
-        for (stack, amount) in flame.launches.get(&line.frames).into_iter().flatten() {
-            for (depth, (_, start)) in open.iter().enumerate().skip(open.len() - 2) {
-                if let Some(node) = nodes.get_mut(&(depth, *start)) {
-                    let sum = node.launches.entry(stack).or_default();
-                    *sum = sum.saturating_add(*amount);
-                }
-            }
-        }
-        now += line.weight.amount >> shift;
-    }
-    nodes
-}
-
 fn family(flame: &Flame, name: &str) -> Family {
     flame.families.get(name).copied().unwrap_or(Family::Unknown)
 }
@@ -333,100 +242,6 @@ fn legend(flame: &Flame, y: usize) -> String {
 fn metadata(profile: &Profile) -> io::Result<String> {
     let ledger = serde_json::to_string(&profile.ledger)?;
     Ok(format!("<metadata id=\"ledger\">{}</metadata>", escape(&ledger)))
-}
-
-fn title(profile: &Profile) -> String {
-    let command = profile.start.as_ref().map(|start| start.command.join(" ")).unwrap_or_default();
-    let name = if command.is_empty() {
-        let mut processes: Vec<String> = profile.processes.keys().map(|id| names::process(profile, *id)).collect();
-        processes.sort_unstable();
-        processes.dedup();
-        processes.join(", ")
-    } else {
-        names::printable(&command).into_owned()
-    };
-    if name.is_empty() { "warpscope".to_owned() } else { cut(&name, TITLE_LENGTH) }
-}
-
-/// `1.21 GiB: tensors 1.00 GiB · cached 215 MiB`
-fn memory_subtitle(flame: &Flame) -> String {
-    let sum = |name: Option<&str>| -> u64 {
-        let is_meant = |line: &&Line| name.is_none_or(|name| line.frames.last().is_some_and(|frame| **frame == *name));
-        flame.lines.iter().filter(is_meant).fold(0, |sum, line| sum.saturating_add(line.weight.amount))
-    };
-    let parts = Use::ALL.map(|what| (what.name(), sum(Some(names::memory(what)))));
-    let parts = parts.iter().filter(|(_, amount)| *amount > 0);
-    let parts: Vec<String> = parts.map(|(name, amount)| format!("{name} {}", bytes(*amount))).collect();
-    cut(&format!("{}: {}", bytes(sum(None)), parts.join(" · ")), TITLE_LENGTH)
-}
-
-/// `GPU 0 idle 4.21 s of 10.2 s (41.3 %)`
-fn idle_subtitle(profile: &Profile) -> String {
-    let idle = |device: &DeviceInfo| {
-        let idle = device.idle.of(Phase::Between);
-        let span = device.busy_ns.saturating_add(idle);
-        format!("GPU {} idle {} of {} ({})", device.label, time(idle), time(span), percent(idle, span))
-    };
-    let working = profile.devices.values().filter(|device| device.busy_ns > 0);
-    cut(&working.map(idle).collect::<Vec<_>>().join(" · "), TITLE_LENGTH)
-}
-
-/// `10.0 s recorded · GPU busy 3.27 s · 92,732 launches · matched 100 % · nothing lost`
-fn subtitle(profile: &Profile) -> String {
-    let ledger = &profile.ledger;
-    let mut parts = vec![format!("{} recorded", time(profile.wall_ns()))];
-    let busy: u64 = profile.devices.values().map(|device| device.busy_ns).sum();
-    if busy > 0 {
-        parts.push(format!("GPU busy {}", time(busy)));
-    }
-    if let Some(counter) = waits::counter(profile) {
-        let all = profile.counters.of(counter).filter(|(_, _, stack, _)| !profile.is_injected(*stack));
-        let waited = all.fold(0, |sum: u64, (.., hits)| sum.saturating_add(hits.weight));
-        parts.push(format!("off the CPU {}", time(waited)));
-    }
-    if ledger.launches > 0 {
-        parts.push(counted(ledger.launches, "launch", "launches"));
-    }
-    if ledger.samples > 0 {
-        parts.push(counted(ledger.samples, "CPU sample", "CPU samples"));
-    }
-    if let Some(matched) = losses::matched(ledger) {
-        parts.push(matched.split("  (").next().unwrap_or_default().to_owned());
-    }
-    if ledger.launches_pending > 0 {
-        parts.push(format!("{} pending", count(ledger.launches_pending)));
-    }
-    parts.push(lost(profile));
-    parts.join("  ·  ")
-}
-
-/// `malloc, by arg1: ./program 5`
-fn event_title(counter: &Counter, profile: &Profile) -> String {
-    let by = if counter.weight.is_empty() { String::new() } else { format!(", by {}", counter.weight) };
-    cut(&format!("{}{by}: {}", names::printable(&counter.name), title(profile)), TITLE_LENGTH)
-}
-
-/// `10.0 s recorded · 1,234 hits · 12.3 MiB · nothing lost`
-fn event_subtitle(counter: &Counter, profile: &Profile, flame: &Flame) -> String {
-    let mut sum = Weight::default();
-    flame.lines.iter().for_each(|line| sum.add(line.weight));
-    let mut parts = vec![format!("{} recorded", time(profile.wall_ns())), counted(sum.hits, "hit", "hits")];
-    if !counter.weight.is_empty() {
-        parts.push(flame.measure.text(sum.amount));
-    }
-    parts.push(lost(profile));
-    parts.join("  ·  ")
-}
-
-fn lost(profile: &Profile) -> String {
-    match profile.ledger.lost.total() {
-        0 => "nothing lost".to_owned(),
-        lost => format!("{} lost", count(lost)),
-    }
-}
-
-fn cut(text: &str, most: usize) -> String {
-    if text.chars().count() <= most { text.to_owned() } else { text.chars().take(most - 1).collect::<String>() + "…" }
 }
 
 fn write_empty(profile: &Profile, title: &str, subtitle: &str, nothing: &str, out: &mut dyn Write) -> io::Result<()> {

@@ -3,13 +3,13 @@
 //! A [`reading`] turns a call's raw words into names and values. Every output of individual calls is made from
 //! readings: [`line`] formats a call as a line of text, `jsonl` as a line of JSON. [`summary`] has the numbers of a
 //! trace, and `render` their text, which needs another pass over the events for the idle [`gaps`] and the
-//! [`time_line`].
+//! [`timeline`].
 
 mod driver;
 pub mod gaps;
 pub(crate) mod json_line;
 pub(crate) mod jsonl;
-mod labels;
+pub(crate) mod labels;
 mod latency;
 mod launched;
 pub mod line;
@@ -17,7 +17,7 @@ pub mod reading;
 pub(crate) mod render;
 pub mod rows;
 pub mod summary;
-pub mod time_line;
+pub mod timeline;
 pub mod values;
 
 use model::{event::Event, profile::Profile};
@@ -28,29 +28,29 @@ pub use summary::TraceSummary;
 
 use crate::events::Events;
 use gaps::Gaps;
-use time_line::TimeLine;
+use timeline::Timeline;
 
 impl TraceSummary {
-    /// Adds what requires the events: what the CPU did in the GPU's idle gaps, and the time line, `width` columns wide.
+    /// Adds what requires the events: what the CPU did in the GPU's idle gaps, and the timeline, `width` columns wide.
     /// Traces with only sums have neither.
     pub fn add_events(&mut self, profile: &Profile, events: Events<'_>, width: usize) {
         if Self::sums_only(profile) {
             return;
         }
         let mut gaps = Gaps::of(profile);
-        let mut time_line = TimeLine::new(profile, width);
+        let mut timeline = Timeline::new(profile, width);
         for event in events {
             match event {
                 Event::Call(call) => {
                     gaps.call(profile, &call);
-                    time_line.call(profile, &call);
+                    timeline.call(profile, &call);
                 }
-                Event::Switch(switch) => time_line.switch(&switch),
-                Event::Activity(activity) => time_line.activity(profile, &activity),
+                Event::Switch(switch) => timeline.switch(&switch),
+                Event::Activity(activity) => timeline.activity(profile, &activity),
                 _ => {}
             }
         }
         self.idle_gaps = gaps.finish(profile);
-        self.time_line = Some(time_line).filter(|line| !line.rows.is_empty());
+        self.timeline = Some(timeline).filter(|line| !line.rows.is_empty());
     }
 }

@@ -12,7 +12,7 @@ use model::{
 use serde::Serialize;
 use text::short::{short, split_place};
 
-use crate::{names, page::is_informative};
+use crate::{names, terminal_text::is_informative};
 
 /// The length of a name in a sentence, where it can be shortened to that.
 const SHORT: usize = 60;

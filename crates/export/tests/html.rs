@@ -82,7 +82,7 @@ fn sums_equal_those_of_other_formats() {
 fn events_add_up_to_the_sums() {
     let report = Report::of(&support::events());
     let mut sums = report.sums("gpu.node", "gpu.ns");
-    // Work without times is in the sums, with a duration of 0, but has no place on the time line.
+    // Work without times is in the sums, with a duration of 0, but has no place on the timeline.
     sums.retain(|_, ns| *ns > 0);
     let mut events = report.sums("op.node", "op.duration");
     events.retain(|_, ns| *ns > 0);

@@ -87,9 +87,9 @@ fn json_lines() {
     assert!(nothing.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()));
 }
 
-/// Check the time line: nested calls, arrows from the launching call, and that hostile names stay names.
+/// Check the timeline: nested calls, arrows from the launching call, and that hostile names stay names.
 #[test]
-fn time_line() {
+fn timeline() {
     let text = support::export(Format::Chrome, &trace::events(), View::default());
     check("trace.json", &text);
     let whole: Value = serde_json::from_str(&text).expect("JSON");

@@ -7,7 +7,7 @@
 //! crash on a refusal, so there each further buffer is mapped separately and unmapped when CUPTI returns it, up to another
 //! 64 MiB.
 //!
-//! CUPTI returns a buffer to the functions that were registered last, whoever provided it. So these functions also serve
+//! CUPTI returns a buffer to the functions that were registered last, no matter who provided it. So these functions also serve
 //! other clients ([`crate::client`]): each buffer goes back to its owner.
 
 use core::ffi::c_void;

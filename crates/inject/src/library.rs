@@ -224,6 +224,6 @@ fn path_of(cupti: &Cupti) -> Option<String> {
     if info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: the loader keeps the name as long as the library is loaded, which is for good.
+    // SAFETY: the loader keeps the name as long as the library is loaded, which is until the process ends.
     Some(unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy().into_owned())
 }

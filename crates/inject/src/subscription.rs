@@ -218,7 +218,7 @@ fn switch_callbacks(of: u32, on: u32, which: impl Fn(bool) -> bool) {
 const PATIENCE_TO_BEGIN: u64 = 20_000_000;
 /// Time that launches get to return before records are switched.
 const SHORT_PATIENCE: u64 = 300_000;
-/// The same before records are disabled for good: a launch may wait for room in a full stream.
+/// The same before records are disabled at the end: a launch may wait for room in a full stream.
 const LONG_PATIENCE: u64 = 100_000_000;
 /// How often disabling is tried before records stay enabled.
 const ATTEMPTS: u32 = 20;

@@ -15,6 +15,7 @@
 
 mod blame;
 mod busy;
+mod describe;
 mod devices;
 mod divide;
 mod gpu;
@@ -38,13 +39,12 @@ pub use crate::causes::Joined;
 use crate::{
     causes::{Cause, Causes},
     event::{
-        DumpReason, Event, LaunchKind, LossCause, Mode, PointId, Process, ProcessId, SHORT_WAITS, Session, SessionId,
-        Stack, StackId, Sync, Totals,
+        DumpReason, Event, LaunchKind, LossCause, Mode, PointId, ProcessId, SHORT_WAITS, SessionId, Stack, StackId,
+        Sync, Totals,
     },
     join::Limits,
     ledger::Ledger,
     memory::Book,
-    merge,
     profile::{ProcessInfo, Profile, SessionInfo},
 };
 
@@ -269,138 +269,6 @@ impl Fold {
         if sync.start != 0 {
             add(&mut profile.waits.ns, sync.end.saturating_sub(sync.start));
         }
-    }
-
-    /// Adds one of the rare events, which describe what the frequent ones refer to.
-    fn describe(&mut self, event: &Event) {
-        let profile = &mut self.profile;
-        match event {
-            Event::Start(start) => {
-                profile.note_time(start.time);
-                profile.start.get_or_insert_with(|| start.clone());
-            }
-            Event::Process(process) => self.process(process),
-            Event::Thread(thread) => {
-                profile.threads.insert((thread.process, thread.tid), thread.comm.clone());
-            }
-            Event::Exit(exit) => {
-                profile.note_time(exit.time);
-                if let Some(process) = profile.processes.get_mut(&exit.process) {
-                    process.end = exit.time;
-                }
-            }
-            Event::Mapping(mapping) => {
-                profile.note_time(mapping.time);
-                profile.mappings.push(mapping.clone());
-            }
-            Event::Stack(stack) => self.stack(stack),
-            Event::Session(session) => {
-                let Session { id, process, cupti, driver } = *session;
-                profile.sessions.insert(id, SessionInfo { process, cupti, driver, mps: false });
-            }
-            Event::RangeName(name) => profile.ranges.declare(name),
-            Event::Range(range) => {
-                profile.note_time(range.end);
-                profile.ranges.add(range);
-            }
-            Event::RangedLaunch(launch) => self.gpu.ranged.note(launch, &profile.ranges),
-            Event::Rank(rank) => {
-                if let Some(session) = profile.sessions.get_mut(&rank.session) {
-                    session.mps |= rank.mps;
-                    self.gpu.ranks.describe(rank);
-                }
-            }
-            Event::Counted(counted) => {
-                let name = match counted.kind {
-                    LaunchKind::Kernel => self.gpu.names.index(counted.session, counted.name),
-                    _ => 0,
-                };
-                add(self.counted.entry((counted.session, counted.kind, name)).or_default(), counted.count);
-            }
-            Event::Sampling(sampling) => {
-                profile.sampled.sessions.insert(sampling.session, *sampling);
-            }
-            Event::KernelName(name) => self.gpu.names.define(name),
-            Event::Device(device) => self.gpu.describe(device),
-            Event::Totals(totals) => {
-                self.totals.insert(totals.session, *totals);
-            }
-            Event::SessionCost(cost) => {
-                profile.cost.sessions.insert(cost.session, *cost);
-            }
-            Event::Pause(pause) => {
-                profile.pauses.insert((pause.session, pause.number), pause.clone());
-            }
-            Event::OwnCost(cost) => profile.cost.own = Some(*cost),
-            Event::ProgramCost(cost) => {
-                profile.cost.programs.insert(cost.program, (cost.runs, cost.ns));
-            }
-            Event::Loss(loss) => add(profile.ledger.lost.causes.entry(loss.cause).or_default(), loss.count),
-            Event::Note(note) => {
-                if self.noted.insert(note.text.clone()) {
-                    profile.notes.push(note.text.clone());
-                }
-            }
-            Event::Dump(dump) => {
-                profile.note_time(dump.time);
-                profile.dump = Some(dump.clone());
-            }
-            Event::Symbol(symbol) => profile.symbols.add(symbol.clone()),
-            Event::End(end) => {
-                profile.note_time(end.time);
-                profile.end = Some(*end);
-            }
-            Event::Function(function) if profile.is_recording() => self.memory.function(function),
-            Event::Function(function) => profile.calls.function(function),
-            Event::Sum(sum) => profile.calls.sum(sum),
-            Event::ErrorSum(sum) => profile.calls.error_sum(*sum),
-            Event::MemorySum(sum) => profile.calls.memory_sum(sum),
-            Event::KernelSum(sum) => profile.calls.kernel_sum(*sum),
-            Event::Counter(counter) => {
-                profile.counters.all.insert(counter.id, counter.clone());
-            }
-            Event::CounterPoint(point) => {
-                profile.counters.points.insert(point.id, point.clone());
-            }
-            Event::Hits(hits) => profile.counters.add(hits),
-            Event::StallReason(reason) => profile.stalls.name(reason),
-            Event::StallSamples(samples) => profile.stalls.add(samples),
-            Event::StallLines(lines) => profile.stalls.locate(lines),
-            Event::SourceText(text) => profile.stalls.read(text),
-            Event::StallTotals(totals) => {
-                profile.stalls.totals.insert(totals.session, *totals);
-            }
-            Event::Launch(_) | Event::Activity(_) | Event::Sample(_) | Event::Call(_) | Event::Switch(_) => {}
-            Event::Failed(_) | Event::Captured(_) | Event::Empty(_) | Event::Sync(_) | Event::Wait(_) => {}
-            Event::NodeCreated(_) | Event::NodeStack(_) | Event::NodeCopied(_) | Event::GraphDestroyed(_) => {}
-            Event::Tensor(_) | Event::TensorFreed(_) | Event::Shutdown(_) => {}
-        }
-    }
-
-    /// Adds an image. If its pid had another image whose end was not seen, that image ends here.
-    fn process(&mut self, process: &Process) {
-        let profile = &mut self.profile;
-        profile.note_time(process.time);
-        let before = self.images.insert((merge::recording_of(process.id), process.pid), process.id);
-        if let Some(before) = before.filter(|id| *id != process.id).and_then(|id| profile.processes.get_mut(&id))
-            && before.end == 0
-        {
-            before.end = process.time;
-        }
-        let info = profile
-            .processes
-            .entry(process.id)
-            .or_insert_with(|| ProcessInfo { start: process.time, ..ProcessInfo::default() });
-        info.pid = process.pid;
-        info.parent = (process.parent != ProcessId(0)).then_some(process.parent);
-        info.origin = process.origin;
-        info.comm.clone_from(&process.comm);
-    }
-
-    fn stack(&mut self, stack: &Stack) {
-        let profile = &mut self.profile;
-        profile.note_time(stack.time);
-        profile.stacks.insert(stack.id, stack.clone());
     }
 }
 

@@ -23,6 +23,7 @@
 mod blocks;
 mod book;
 mod moment;
+mod process;
 mod sums;
 #[cfg(test)]
 mod tests;

@@ -37,33 +37,18 @@
 //! Durations are nanoseconds, or have a unit: `100ns`, `50us`, `2ms`, `1s`. All `1/N` faults use one counter for the
 //! whole process.
 
+mod values;
+
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use cupti::release::{RELEASES, Release};
 
+use self::values::{duration, matches, number, one_of};
+
+pub use self::values::Every;
+
 /// The maximum number of GPUs.
 pub const MAX_DEVICES: u32 = 16;
-
-/// A fault that occurs every Nth time.
-#[derive(Debug, Default)]
-pub struct Every {
-    period: u64,
-    count: AtomicU64,
-}
-
-impl Every {
-    fn parse(value: &str) -> Result<Self, String> {
-        let period = value.strip_prefix("1/").and_then(|n| n.parse().ok()).filter(|&n: &u64| n > 0);
-        let period = period.ok_or_else(|| format!("`{value}` is not of the form 1/N"))?;
-        Ok(Self { period, count: AtomicU64::new(0) })
-    }
-
-    /// Counts one occurrence; true if it is the Nth.
-    pub fn occurs(&self) -> bool {
-        self.period != 0 && (self.count.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(self.period)
-    }
-}
 
 /// The `fail` or `slow` fault of one API function.
 #[derive(Debug)]
@@ -343,48 +328,6 @@ pub fn script() -> &'static Script {
     })
 }
 
-fn one_of(value: &str, choices: &[&str]) -> Result<usize, String> {
-    choices.iter().position(|&c| c == value).ok_or_else(|| format!("`{value}` is not one of {choices:?}"))
-}
-
-fn number<T: std::str::FromStr>(value: &str) -> Result<T, String> {
-    value.parse().map_err(|_| format!("`{value}` is not a number in range"))
-}
-
-fn duration(value: &str) -> Result<u64, String> {
-    let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
-    let unit = match &value[digits..] {
-        "" | "ns" => 1,
-        "us" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        _ => return Err(format!("`{value}` is not a duration such as 50us")),
-    };
-    number::<u64>(&value[..digits])?.checked_mul(unit).ok_or_else(|| format!("`{value}` is too long"))
-}
-
-/// Whether `text` matches `glob`, where `*` is any text and `?` any one character.
-fn matches(glob: &[u8], text: &[u8]) -> bool {
-    let (mut g, mut t) = (0, 0);
-    let mut retry = None;
-    while t < text.len() {
-        if glob.get(g) == Some(&b'*') {
-            retry = Some((g, t));
-            g += 1;
-        } else if g < glob.len() && (glob[g] == b'?' || glob[g] == text[t]) {
-            g += 1;
-            t += 1;
-        } else if let Some((star, from)) = retry {
-            g = star + 1;
-            t = from + 1;
-            retry = Some((star, from + 1));
-        } else {
-            return false;
-        }
-    }
-    glob[g..].iter().all(|&c| c == b'*')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -440,30 +383,5 @@ mod tests {
     fn the_buffer_mode_depends_on_the_release() {
         assert!(!Script::parse(["release=12.8"]).expect("good").per_thread);
         assert!(Script::parse(["release=13.0"]).expect("good").per_thread);
-    }
-
-    /// A fault occurs every Nth time, first at the Nth.
-    #[test]
-    fn faults_occur_every_nth_time() {
-        let every = Every::parse("1/3").expect("good");
-        let struck: Vec<bool> = (0..7).map(|_| every.occurs()).collect();
-        assert_eq!(struck, [false, false, true, false, false, true, false]);
-        assert!(!Every::default().occurs());
-    }
-
-    /// Globs match whole names.
-    #[test]
-    fn globs_match_whole_names() {
-        for (glob, text, expected) in [
-            ("*", "", true),
-            ("mat*", "matmul", true),
-            ("*mul", "matmul", true),
-            ("m?t*l", "matmul", true),
-            ("mat", "matmul", false),
-            ("*a*a*", "banana", true),
-            ("*x*", "banana", false),
-        ] {
-            assert_eq!(matches(glob.as_bytes(), text.as_bytes()), expected, "{glob} {text}");
-        }
     }
 }

@@ -9,14 +9,20 @@
 #![no_std]
 
 pub mod calls;
+mod encoding;
 pub mod known;
 mod message;
 mod packet;
 mod refusal;
+mod text;
 
 pub use message::*;
 pub use packet::*;
 pub use refusal::*;
+pub use text::{
+    Notice, Pause, encode_cubin_part, encode_device, encode_function, encode_name, encode_notice, encode_range_name,
+    encode_stall_reason, text_size,
+};
 
 /// Increased when a message changes. Both sides come from one binary, so there is no negotiation: another version is
 /// rejected.

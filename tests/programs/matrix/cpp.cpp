@@ -14,7 +14,7 @@ struct Guard {
 
 CASE static void thrower(const char *path) {
     ACT(path);
-    throw std::runtime_error("as asked");
+    throw std::runtime_error("requested");
 }
 
 CASE static void guarded(int n) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Function calls: each function has a probe at its entry and one at its return, and each call is sent as one record
- * when it returns. The probe's cookie identifies the function.
+ * Function calls: what a probe does at the entry and at the return of a function (call_probes.h, hooks.h). Each call is
+ * sent as one record, or added to the sums, when it returns.
  *
  * Each thread has a stack of its open calls. A return finds its entry by the stack pointer, so entries whose function
  * was left by an exception or longjmp cannot be mistaken for it; those are sent as unfinished.
@@ -292,8 +292,8 @@ static __always_inline void send_call(const struct function *function, struct ca
  * allocate or launch anything. Hooks need this as a constant: they are loaded without type information, and the
  * verifier requires it (-EINVAL, "missing btf func_info") for the callback that releases memory.
  */
-static __always_inline void tell_call(struct thread_calls *calls, const struct function *function, struct open_call *open,
-				      bool cuda)
+static __always_inline void report_call(struct thread_calls *calls, const struct function *function,
+					struct open_call *open, bool cuda)
 {
 	struct call_record *call = &open->record;
 	u64 bytes;
@@ -332,7 +332,7 @@ static __always_inline void end_call(struct thread_calls *calls, struct open_cal
 
 	open->record.end = end;
 	open->record.result = result;
-	tell_call(calls, function, open, cuda);
+	report_call(calls, function, open, cuda);
 	if (!call_records && index && index < CALL_DEPTH)
 		calls->calls[(index - 1) & (CALL_DEPTH - 1)].inside += function->layer ? end - open->record.start : open->inside;
 	calls->depth = index;
@@ -353,137 +353,6 @@ static __always_inline int leave_call(struct pt_regs *ctx, u64 cookie)
 	open = returning_call(calls, index, PT_REGS_SP(ctx) - 8, function->kernel);
 	if (open)
 		end_call(calls, open, function, end, PT_REGS_RC(ctx), true);
-	return 0;
-}
-
-static __always_inline int enter_measured(struct pt_regs *ctx)
-{
-	u64 begun = cost_begin();
-
-	enter_call(ctx, bpf_get_attach_cookie(ctx));
-	cost_end(COST_ENTER, begun);
-	return 0;
-}
-
-static __always_inline int leave_measured(struct pt_regs *ctx)
-{
-	u64 begun = cost_begin();
-
-	leave_call(ctx, bpf_get_attach_cookie(ctx));
-	cost_end(COST_LEAVE, begun);
-	return 0;
-}
-
-SEC("uprobe.multi")
-int enter_multi(struct pt_regs *ctx)
-{
-	return enter_measured(ctx);
-}
-
-SEC("uretprobe.multi")
-int leave_multi(struct pt_regs *ctx)
-{
-	return leave_measured(ctx);
-}
-
-/*
- * The cookie has the function in its lowest 16 bits, then the sizes of the code before and after the probe, 24 bits each
- * in units of 16 bytes, if the function is the runtime's.
- */
-static __always_inline int enter_session(struct pt_regs *ctx, u64 cookie)
-{
-	u32 index = cookie & 0xffff, before = cookie >> 16 & 0xffffff, after = cookie >> 40;
-	struct function *function = bpf_map_lookup_elem(&functions, &index);
-	struct thread_calls *calls = caller(bpf_get_current_pid_tgid());
-
-	if (!calls || !function)
-		return 1;
-	if (!calls->depth && may_begin(calls) && skip_return(ctx, function, index, calls, before << 4, after << 4))
-		return 1;
-	enter_call(ctx, index);
-	return 0;
-}
-
-SEC("uprobe.session")
-int call_session(struct pt_regs *ctx)
-{
-	u64 begun = cost_begin(), cookie = bpf_get_attach_cookie(ctx);
-	int skip;
-
-	if (is_session_return(ctx)) {
-		leave_call(ctx, cookie & 0xffff);
-		cost_end(COST_LEAVE, begun);
-		return 0;
-	}
-	skip = enter_session(ctx, cookie);
-	cost_end(COST_ENTER, begun);
-	return skip;
-}
-
-SEC("uprobe")
-int enter_single(struct pt_regs *ctx)
-{
-	return enter_measured(ctx);
-}
-
-SEC("uretprobe")
-int leave_single(struct pt_regs *ctx)
-{
-	return leave_measured(ctx);
-}
-
-SEC("kprobe.multi")
-int enter_kernel(struct pt_regs *ctx)
-{
-	return enter_measured(ctx);
-}
-
-SEC("kretprobe.multi")
-int leave_kernel(struct pt_regs *ctx)
-{
-	return leave_measured(ctx);
-}
-
-/* For kernels without fprobe, such as Debian's 6.1. */
-SEC("kprobe")
-int enter_kernel_single(struct pt_regs *ctx)
-{
-	return enter_measured(ctx);
-}
-
-SEC("kretprobe")
-int leave_kernel_single(struct pt_regs *ctx)
-{
-	return leave_measured(ctx);
-}
-
-/* Before sums are read: adds what each thread has counted by itself. */
-SEC("iter/task")
-int add_repeated(struct bpf_iter__task *ctx)
-{
-	struct task_struct *task = ctx->task;
-	struct thread_calls *calls;
-
-	if (!task)
-		return 0;
-	calls = bpf_task_storage_get(&thread_calls, task, 0, 0);
-	if (calls)
-		add_all_seen(calls);
-	return 0;
-}
-
-/* At the end of a trace: sends the calls of every thread that have not returned. */
-SEC("iter/task")
-int unfinished(struct bpf_iter__task *ctx)
-{
-	struct task_struct *task = ctx->task;
-	struct thread_calls *calls;
-
-	if (!task)
-		return 0;
-	calls = bpf_task_storage_get(&thread_calls, task, 0, 0);
-	if (calls)
-		send_unfinished(calls);
 	return 0;
 }
 

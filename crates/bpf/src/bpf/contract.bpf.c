@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The types of shared.h, hits_shared.h and walk_types.h that the Rust side uses. This object is never loaded: the build
+ * The types of shared.h and walk_types.h that the Rust side uses. This object is never loaded: the build
  * generates Rust types from its BTF, which has the type of every variable.
  */
 #include "vmlinux.h"
-#include "hits_shared.h"
+#include "shared.h"
 #include "walk_types.h"
 
 #define SHARED_STRUCT(name) struct name name##_type

@@ -9,7 +9,6 @@
 #ifndef WARPSCOPE_HITS_H
 #define WARPSCOPE_HITS_H
 
-#include "hits_shared.h"
 #include "launch.h"
 #include "sample.h"
 

@@ -4,7 +4,7 @@
 #include "launch.h"
 #include "handover.h"
 #include "sample.h"
-#include "calls.h"
+#include "call_probes.h"
 #include "driver.h"
 #include "hooks.h"
 #include "points.h"

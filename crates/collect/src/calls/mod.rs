@@ -1,6 +1,7 @@
 //! Traced functions: which ones, in which files, and what their records mean.
 
 pub mod callbacks;
+mod code;
 mod effort;
 pub mod file;
 pub mod functions;

@@ -4,6 +4,8 @@
 //! copied before it is checked, and every number is checked before it is used. A ring with an impossible event is
 //! ignored from then on. The file has a fixed size, so that reading it cannot fail.
 
+mod event;
+
 use std::{
     io,
     ops::ControlFlow,
@@ -16,10 +18,11 @@ use rustix::{
     fs::{MemfdFlags, SealFlags},
     mm::{MapFlags, ProtFlags},
 };
-use wire::calls::{
-    BYTES, Capture, DOMAINS, ENTER, EXIT, FIRST, FREE, FUNCTIONS, HAS_OUT, Head, Header, LEFT, RINGS, THREAD, offset,
-    words,
-};
+use wire::calls::{BYTES, Capture, DOMAINS, FREE, FUNCTIONS, Head, Header, LEFT, RINGS, offset, words};
+
+use self::event::Parsed;
+
+pub use event::RingEvent;
 
 /// The most words of one event: an exit with the longest text.
 const MOST_WORDS: usize = 1024;
@@ -29,55 +32,6 @@ const MOST_LOST: u64 = 1 << 40;
 
 /// What to capture of each function.
 pub type Captures = [[Capture; FUNCTIONS]; DOMAINS];
-
-/// An event of a ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RingEvent<'a> {
-    /// The thread that writes to the ring from here on.
-    Thread {
-        /// Its id, as it knows it itself.
-        tid: u32,
-    },
-    /// A call begins.
-    Enter {
-        /// The number of its function.
-        function: u16,
-        /// Bits of [`wire::calls`].
-        flags: u8,
-        /// The number of open calls that it is within.
-        depth: usize,
-        /// When.
-        time: u64,
-        /// Its id.
-        correlation: u32,
-        /// The CPU.
-        cpu: u32,
-        /// The start of its parameters.
-        parameters: &'a [u8],
-    },
-    /// A call returns.
-    Exit {
-        /// The number of its function.
-        function: u16,
-        /// The number of open calls that it is within.
-        depth: usize,
-        /// When.
-        time: u64,
-        /// Its result.
-        result: u32,
-        /// What it wrote through a pointer argument.
-        out: Option<u64>,
-        /// What another one points to.
-        payload: &'a [u8],
-    },
-    /// The thread's first runtime call is not traced.
-    First {
-        /// When.
-        time: u64,
-    },
-    /// The thread has exited.
-    Left,
-}
 
 /// The rings of one process.
 pub struct Rings {
@@ -238,61 +192,6 @@ impl Drop for Rings {
     }
 }
 
-/// The numbers of an event, checked, and the range of its bytes.
-struct Parsed {
-    head: Head,
-    words: [u64; 4],
-    bytes: std::ops::Range<usize>,
-}
-
-impl Parsed {
-    fn of(event: &[u64]) -> Option<Self> {
-        let head = Head::decode(event[0]);
-        let mut words = [0; 4];
-        let fixed = match head.kind {
-            FIRST => 2,
-            EXIT if head.flags & HAS_OUT != 0 => 4,
-            THREAD | ENTER | EXIT => 3,
-            _ => return None,
-        };
-        words[..fixed].copy_from_slice(event.get(..fixed)?);
-        let length = match head.kind {
-            ENTER => (event.len() - fixed) * 8,
-            EXIT => (words[2] >> 32) as usize,
-            _ => 0,
-        };
-        let bytes = fixed * 8..(fixed * 8).checked_add(length)?;
-        (bytes.end <= event.len() * 8).then_some(Self { head, words, bytes })
-    }
-
-    fn event<'a>(&self, bytes: &'a [u8]) -> RingEvent<'a> {
-        let Head { kind, flags, function, depth, .. } = self.head;
-        let [_, time, word, out] = self.words;
-        let (depth, bytes) = (usize::from(depth), &bytes[self.bytes.clone()]);
-        match kind {
-            THREAD => RingEvent::Thread { tid: word as u32 },
-            ENTER => RingEvent::Enter {
-                function,
-                flags,
-                depth,
-                time,
-                correlation: word as u32,
-                cpu: (word >> 32) as u32,
-                parameters: bytes,
-            },
-            EXIT => RingEvent::Exit {
-                function,
-                depth,
-                time,
-                result: word as u32,
-                out: (flags & HAS_OUT != 0).then_some(out),
-                payload: bytes,
-            },
-            _ => RingEvent::First { time },
-        }
-    }
-}
-
 fn as_bytes(words: &[u64]) -> &[u8] {
     // SAFETY: any bytes of whole words are valid bytes.
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
@@ -300,6 +199,8 @@ fn as_bytes(words: &[u64]) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
+    use wire::calls::{ENTER, EXIT, FIRST, HAS_OUT, THREAD};
+
     use super::*;
 
     /// A writer that can write anything, as a hostile process would.
@@ -398,7 +299,7 @@ mod tests {
             Writer(&rings).write(1, &[head(FIRST, 0, 2), 2]);
         }
         let mut go = |_: usize, _: RingEvent<'_>| ControlFlow::Continue(());
-        assert_eq!(rings.drain(12, &mut go), 0, "nothing has been looked at");
+        assert_eq!(rings.drain(12, &mut go), 0, "nothing was read");
         rings.look();
         assert_eq!((rings.drain(12, &mut go), rings.drain(12, &mut go), rings.drain(12, &mut go)), (12, 8, 0));
         Writer(&rings).write(1, &[head(FIRST, 0, 2), 3]);

@@ -1,4 +1,4 @@
-//! Calls on the time line: slices on their thread, nested like the calls. Off-CPU intervals cross call boundaries, so
+//! Calls on the timeline: slices on their thread, nested like the calls. Off-CPU intervals cross call boundaries, so
 //! they have a separate track beside each thread.
 
 use std::io;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{Entry, Trace, micros};
 use crate::trace::{
     json_line::library,
-    line::{OFF_CPU, off_cpu},
+    labels::{OFF_CPU, off_cpu},
     values::{Arguments, Outcome},
 };
 
@@ -36,7 +36,7 @@ struct SwitchArgs {
 }
 
 impl Trace<'_> {
-    /// A call that never returned is a slice without an end, which lasts to the end of the time line.
+    /// A call that never returned is a slice without an end, which lasts to the end of the timeline.
     pub(super) fn call(&mut self, call: &Call) -> io::Result<()> {
         let Some(reading) = self.reader.read(call) else { return Ok(()) };
         let track = self.tracks.thread(self.profile, call.process, call.tid);

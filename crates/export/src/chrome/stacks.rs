@@ -1,4 +1,4 @@
-//! The stacks of the time line: each frame is written once, at the end of the file, and refers to the one outside it
+//! The stacks of the timeline: each frame is written once, at the end of the file, and refers to the one outside it
 //! (`stackFrames`). Events refer to their innermost frame (`sf`).
 
 use std::{

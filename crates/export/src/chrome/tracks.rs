@@ -1,4 +1,4 @@
-//! The tracks of the time line: a process and a thread number for each, and the names of both.
+//! The tracks of the timeline: a process and a thread number for each, and the names of both.
 //!
 //! Real processes and threads keep their numbers. GPUs, their streams, waits and off-CPU intervals get numbers far
 //! above the largest pid of Linux (4,194,304).

@@ -7,7 +7,7 @@ use text::units::{count, percent, time};
 
 use super::finding::{Evidence, Finding, Kind, share};
 use crate::{
-    names, page,
+    names, terminal_text,
     user_code::{Place, UserCode},
 };
 
@@ -84,7 +84,7 @@ pub fn without_tensor_cores(profile: &Profile, code: &UserCode<'_>) -> Option<Fi
         title: format!(
             "matrix multiplications in single precision do not use the tensor cores: {} of the time, most in {}",
             percent(ns, profile.wall_ns()),
-            page::shortened(names::kernel(profile, *index), NAME)
+            terminal_text::shortened(names::kernel(profile, *index), NAME)
         ),
         evidence: vec![
             Evidence::ns("time", ns),

@@ -1,4 +1,4 @@
-//! Traced calls, off-CPU intervals and NVTX ranges on the time line.
+//! Traced calls, off-CPU intervals and NVTX ranges on the timeline.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use crate::{
     lanes::LANES,
     trace::{
         json_line::library,
-        line::{OFF_CPU, off_cpu},
+        labels::{OFF_CPU, off_cpu},
     },
 };
 

@@ -13,7 +13,7 @@ use crate::names;
 /// `UNIT_COUNT`
 const COUNT: u64 = 2;
 
-/// A row of the time line.
+/// A row of the timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Track {
     /// What concerns the whole recording.

@@ -2,7 +2,7 @@
 
 use crate::{
     findings::{Evidence, Finding},
-    page::{Ink, Page, wrapped},
+    terminal_text::{Ink, Page, wrapped},
 };
 
 /// How far the lines below a finding are indented.

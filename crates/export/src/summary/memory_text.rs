@@ -6,7 +6,7 @@ use text::units::{bytes, count, time};
 use super::tables::share;
 use crate::{
     memory::{DeviceMemory, MemoryLine, Moment},
-    page::{Ink, Page, shortened},
+    terminal_text::{Ink, Page, shortened},
 };
 
 /// The number of lines of a table.

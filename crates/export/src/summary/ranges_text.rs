@@ -3,7 +3,7 @@
 use text::units::{count, time};
 
 use super::{numbers::Summary, tables::TOP};
-use crate::page::{Ink, Page, shortened};
+use crate::terminal_text::{Ink, Page, shortened};
 
 impl Page {
     pub(super) fn ranges(&mut self, s: &Summary) {

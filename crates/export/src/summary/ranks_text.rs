@@ -3,7 +3,7 @@
 use text::units::{count, counted, percent, time};
 
 use super::{numbers::Summary, ranks::Rank};
-use crate::page::{Ink, Page, bar};
+use crate::terminal_text::{Ink, Page, bar};
 
 impl Page {
     pub(super) fn ranks(&mut self, s: &Summary) {

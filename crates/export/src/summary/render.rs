@@ -13,7 +13,7 @@ use super::{
 use crate::{
     flame::Weight,
     losses, names,
-    page::{Ink, Page, bar, cut, path_text, shortened},
+    terminal_text::{Ink, Page, bar, cut, path_text, shortened},
     waits,
 };
 

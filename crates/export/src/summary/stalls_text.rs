@@ -3,7 +3,7 @@
 use text::units::count;
 
 use super::{numbers::Summary, tables::share};
-use crate::page::{Ink, Page, shortened};
+use crate::terminal_text::{Ink, Page, shortened};
 
 /// The number of lines of the table.
 const LINES: usize = 10;

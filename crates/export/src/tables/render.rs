@@ -7,7 +7,7 @@ use text::{
 };
 
 use super::{Cell, Rows};
-use crate::page::joined_path_text;
+use crate::terminal_text::joined_path_text;
 
 /// The width of a name, where the line would be too long.
 const SHORTEST: usize = 20;

@@ -7,7 +7,7 @@ use model::{
 use serde::Serialize;
 
 use super::{
-    line::{OFF_CPU, off_cpu},
+    labels::{OFF_CPU, off_cpu},
     reading::Reading,
     values::{Arguments, Outcome},
 };

@@ -1,7 +1,7 @@
 //! Labels shared by several outputs of a trace.
 
 use model::{
-    event::{Mode, ProcessId},
+    event::{Mode, ProcessId, Switch},
     profile::Profile,
 };
 
@@ -19,4 +19,20 @@ pub(crate) fn is_trace(profile: &Profile) -> bool {
 pub(super) fn thread_label(profile: &Profile, process: ProcessId, tid: u32) -> String {
     let comm = profile.threads.get(&(process, tid)).map(|comm| names::word(comm));
     format!("{}/{tid}", comm.unwrap_or_else(|| names::process(profile, process)))
+}
+
+/// The label of an off-CPU interval.
+pub(crate) const OFF_CPU: &str = "off-cpu";
+
+/// Returns why a thread was off the CPU, by the kernel's `TASK_*` state.
+pub(crate) fn off_cpu(switch: &Switch) -> &'static str {
+    match switch.state & 0xff {
+        _ if switch.preempted => "preempted",
+        0 => "runnable",
+        1 => "sleeping",
+        2 => "blocked",
+        4 => "stopped",
+        8 => "traced",
+        _ => "other",
+    }
 }

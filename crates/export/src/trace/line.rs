@@ -23,7 +23,7 @@ use text::{pattern::Selection, short::short, units};
 
 use super::{
     json_line::{self, Line},
-    labels::KERNEL_LENGTH,
+    labels::{KERNEL_LENGTH, OFF_CPU, off_cpu},
     reading::Reader,
 };
 use crate::names;
@@ -221,19 +221,3 @@ const RED: u8 = 31;
 const GREEN: u8 = 32;
 const BLUE: u8 = 34;
 const CYAN: u8 = 36;
-
-/// The label of an off-CPU interval.
-pub(crate) const OFF_CPU: &str = "off-cpu";
-
-/// Returns why a thread was off the CPU, by the kernel's `TASK_*` state.
-pub(crate) fn off_cpu(switch: &Switch) -> &'static str {
-    match switch.state & 0xff {
-        _ if switch.preempted => "preempted",
-        0 => "runnable",
-        1 => "sleeping",
-        2 => "blocked",
-        4 => "stopped",
-        8 => "traced",
-        _ => "other",
-    }
-}

@@ -5,7 +5,7 @@ use text::units::{bytes, count, counted, percent, time};
 
 use crate::{
     names,
-    page::{Ink, Page, bar, cut, shortened},
+    terminal_text::{Ink, Page, bar, cut, shortened},
     trace::{
         latency,
         summary::{FunctionRow, MemoryRow, MovedRow, TraceSummary},
@@ -39,7 +39,7 @@ impl Page {
         self.latencies(trace);
         self.slowest(trace);
         self.gaps(trace);
-        self.time_line(trace);
+        self.timeline(trace);
     }
 
     fn call_counts(&mut self, t: &TraceSummary) {
@@ -324,14 +324,14 @@ impl Page {
         }
     }
 
-    fn time_line(&mut self, t: &TraceSummary) {
-        let Some(line) = &t.time_line else { return };
+    fn timeline(&mut self, t: &TraceSummary) {
+        let Some(line) = &t.timeline else { return };
         self.text.push('\n');
         let label = line.label_width;
         for row in &line.rows {
             let ink = match row.kind {
-                crate::trace::time_line::Kind::Stream => Ink::Blue,
-                crate::trace::time_line::Kind::Thread => Ink::Green,
+                crate::trace::timeline::Kind::Stream => Ink::Blue,
+                crate::trace::timeline::Kind::Thread => Ink::Green,
             };
             let name = cut(&row.label, label);
             let text = format!("{name:<label$}  {}", self.ink(ink, &line.text(row)));

@@ -15,7 +15,7 @@ pub use super::rows::{
     DriverRequests, ErrorRow, FunctionRow, LaunchRow, LayerRow, MemoryRow, MovedRow, PointRow, RequestRow, SlowRow,
     SwitchRow,
 };
-use super::{driver, gaps::Gap, json_line::library, labels::is_trace, reading::Reader, time_line::TimeLine};
+use super::{driver, gaps::Gap, json_line::library, labels::is_trace, reading::Reader, timeline::Timeline};
 
 /// The numbers of a trace. Times are nanoseconds.
 #[derive(Clone, Debug, Serialize)]
@@ -54,9 +54,9 @@ pub struct TraceSummary {
     pub slowest: Vec<SlowRow>,
     /// The longest idle gaps of a GPU, and what the CPU did during them: known where calls were recorded one by one.
     pub idle_gaps: Vec<Gap>,
-    /// The text time line, likewise.
+    /// The text timeline, likewise.
     #[serde(skip)]
-    pub time_line: Option<TimeLine>,
+    pub timeline: Option<Timeline>,
 }
 
 impl TraceSummary {
@@ -91,7 +91,7 @@ impl TraceSummary {
             switches: SwitchRow::of(calls.switches),
             slowest: slowest(profile),
             idle_gaps: Vec::new(),
-            time_line: None,
+            timeline: None,
         })
     }
 

@@ -16,7 +16,7 @@ use crate::{sys, wakeup};
 const IDLE: u64 = 500_000_000;
 /// The same if the owner has not flushed its records.
 const IDLE_UNFLUSHED: u64 = 5_000_000_000;
-/// How long a lock is tried: in a forked child it may be locked for good.
+/// How long a lock is tried: in a forked child it may stay locked forever.
 const PATIENCE: u64 = 1_000_000_000;
 
 /// A subscription: its handle as the client knows it, its present handle, and its callback with its data.

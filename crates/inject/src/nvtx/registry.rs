@@ -12,7 +12,7 @@ const DOMAINS: usize = 256;
 const CATEGORIES: usize = 1024;
 /// The maximum length of the name of a domain or category.
 pub const SHORT: usize = 32;
-/// How often a lock is tried. In a forked child it may be locked for good.
+/// How often a lock is tried. In a forked child it may stay locked forever.
 const TRIES: usize = 1000;
 
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry { strings: Vec::new(), domains: Vec::new(), categories: None });

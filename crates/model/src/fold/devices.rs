@@ -9,19 +9,25 @@
 //!   rank 1, CUDA_VISIBLE_DEVICES=3   device 0  ->  GPU-e07a...  ->  GPU 3
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+mod numbering;
+mod slot;
 
-use cuda::occupancy::Limits;
+use std::collections::BTreeSet;
+
 use rustc_hash::FxHashMap;
 
+use self::{
+    numbering::number,
+    slot::{Identity, Slot},
+};
 use super::{
-    blame::{Blame, Evidence, Feed},
-    busy::{BusyTime, Gap, KEPT},
+    blame::{Evidence, Feed},
+    busy::{BusyTime, KEPT},
 };
 use crate::{
     event::{Device, DeviceIdentity, SessionId, Uuid},
-    idle::{Idle, Phase},
-    profile::{DeviceInfo, Numbering, Profile},
+    idle::Phase,
+    profile::Profile,
 };
 
 /// The maximum number of devices without a UUID, and with one: in total and of one session.
@@ -30,8 +36,6 @@ const MAX_KNOWN: usize = 512;
 const MAX_KNOWN_OF_SESSION: u32 = 64;
 /// How many devices get full precision of their busy time.
 const PRECISE: usize = 16;
-/// Larger indices are not those of a real machine.
-const MAX_MACHINE: u32 = 1024;
 /// The maximum number of sessions' devices.
 const MAX_PLACES: usize = 65_536;
 
@@ -48,33 +52,6 @@ pub struct Devices {
     known: usize,
     /// Devices with busy time.
     busy: usize,
-}
-
-/// What makes two devices the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Identity {
-    /// The UUID.
-    Known(Uuid),
-    /// The index, if no UUID is known.
-    Plain(u32),
-}
-
-struct Slot {
-    identity: Identity,
-    /// The UUID of its GPU, which is another one if the GPU is partitioned.
-    gpu: Uuid,
-    pci: u64,
-    machine_index: Option<u32>,
-    name: String,
-    limits: Limits,
-    busy: Option<BusyTime<Feed>>,
-    /// The part of it in which kernels ran.
-    kernels: BusyTime,
-    /// What its idle time is charged to.
-    blame: Blame,
-    streams: BTreeSet<(SessionId, u32, u32)>,
-    /// A process that sees it used a GPU.
-    used: bool,
 }
 
 impl Devices {
@@ -126,19 +103,7 @@ impl Devices {
         }
         self.known += 1;
         *self.added.entry(device.session).or_default() += 1;
-        self.add(Slot {
-            identity,
-            gpu: if gpu.is_known() { gpu } else { uuid },
-            pci,
-            machine_index,
-            name: String::new(),
-            limits: Limits::default(),
-            busy: None,
-            kernels: BusyTime::default(),
-            blame: Blame::default(),
-            streams: BTreeSet::new(),
-            used: false,
-        })
+        self.add(Slot::new(identity, if gpu.is_known() { gpu } else { uuid }, pci, machine_index))
     }
 
     fn plain_slot(&mut self, index: u32) -> Option<u32> {
@@ -150,19 +115,7 @@ impl Devices {
             return None;
         }
         self.plain += 1;
-        Some(self.add(Slot {
-            identity,
-            gpu: Uuid(0),
-            pci: u64::MAX,
-            machine_index: None,
-            name: String::new(),
-            limits: Limits::default(),
-            busy: None,
-            kernels: BusyTime::default(),
-            blame: Blame::default(),
-            streams: BTreeSet::new(),
-            used: false,
-        }))
+        Some(self.add(Slot::new(identity, Uuid(0), u64::MAX, None)))
     }
 
     fn add(&mut self, slot: Slot) -> u32 {
@@ -239,143 +192,10 @@ impl Devices {
     }
 }
 
-impl Slot {
-    fn uuid(&self) -> Option<Uuid> {
-        match self.identity {
-            Identity::Known(uuid) => Some(uuid),
-            Identity::Plain(_) => None,
-        }
-    }
-
-    fn is_instance(&self) -> bool {
-        self.uuid().is_some_and(|uuid| uuid != self.gpu)
-    }
-
-    /// `whole` is the start of the recording, if it is known, and its end.
-    fn info(mut self, label: String, whole: (Option<u64>, u64), evidence: &Evidence) -> DeviceInfo {
-        let busy = self.busy.as_mut();
-        let (busy_ns, gaps) = busy.map_or((0, Vec::new()), |busy| (busy.total(), busy.gaps()));
-        let idle = self
-            .busy
-            .as_ref()
-            .map(|busy| idle(busy, std::mem::take(&mut self.blame), whole, evidence))
-            .unwrap_or_default();
-        let prefix = if self.is_instance() { "MIG" } else { "GPU" };
-        DeviceInfo {
-            label,
-            uuid: self.uuid().map(|uuid| format!("{prefix}-{uuid}")).unwrap_or_default(),
-            gpu_uuid: if self.is_instance() { format!("GPU-{}", self.gpu) } else { String::new() },
-            name: self.name,
-            limits: self.limits,
-            busy_ns,
-            kernel_busy_ns: self.kernels.total(),
-            gaps,
-            idle,
-            streams: self.streams,
-        }
-    }
-}
-
-/// Charges the remaining gaps of a device.
-fn idle(busy: &BusyTime<Feed>, mut blame: Blame, (start, end): (Option<u64>, u64), evidence: &Evidence) -> Idle {
-    for gap in busy.open_gaps() {
-        if gap.start == 0 {
-            blame.assign(Phase::Before, gap, evidence);
-            blame.first = Some(gap);
-        } else {
-            blame.account(Phase::Between, gap);
-            blame.assign(Phase::Between, gap, evidence);
-        }
-    }
-    if let (Some(start), Some(first)) = (start, blame.first) {
-        blame.account(Phase::Before, Gap { start, ..first });
-    }
-    if let Some((last, feed)) = busy.last() {
-        let gap = Gap { start: last, end, mark: feed.without_launch() };
-        blame.account(Phase::After, gap);
-        blame.assign(Phase::After, gap, evidence);
-    }
-    blame.finish(evidence.waits_recorded)
-}
-
-/// Returns the number and the label of each slot. Instances of a GPU, and devices without a UUID beside others that have
-/// one, have numbers above those of all GPUs.
-fn number(slots: &[Slot]) -> (Numbering, Vec<(u32, String)>) {
-    let plain = |slot: &Slot| match slot.identity {
-        Identity::Plain(index) => (index, index.to_string()),
-        Identity::Known(_) => (0, String::new()),
-    };
-    if slots.iter().all(|slot| slot.uuid().is_none()) {
-        return (Numbering::Process, slots.iter().map(plain).collect());
-    }
-    let (numbering, gpus) = number_gpus(slots);
-    let mut next = gpus.values().max().map_or(0, |most| most.saturating_add(1));
-    let mut names = vec![(0, String::new()); slots.len()];
-    let mut order: Vec<usize> = (0..slots.len()).collect();
-    order.sort_by_key(|at| (gpus.get(&slots[*at].gpu).copied().unwrap_or(u32::MAX), slots[*at].identity));
-    let mut instances: BTreeMap<Uuid, u32> = BTreeMap::new();
-    for at in order {
-        let slot = &slots[at];
-        let gpu = gpus.get(&slot.gpu).copied();
-        names[at] = match (slot.identity, gpu) {
-            (Identity::Known(_), Some(gpu)) if !slot.is_instance() => (gpu, gpu.to_string()),
-            (Identity::Known(_), Some(gpu)) => {
-                let instance = instances.entry(slot.gpu).or_default();
-                *instance += 1;
-                next += 1;
-                (next - 1, format!("{gpu}:{}", *instance - 1))
-            }
-            (Identity::Plain(index), _) => {
-                next += 1;
-                (next - 1, format!("?{index}"))
-            }
-            (Identity::Known(_), None) => (0, String::new()),
-        };
-    }
-    (numbering, names)
-}
-
-/// Numbers GPUs by UUID: as the machine does, if it lists any of them, otherwise in the order of their addresses. Those
-/// that the machine does not list, and those of processes that did not use any GPU, come last: any process can invent
-/// some.
-fn number_gpus(slots: &[Slot]) -> (Numbering, BTreeMap<Uuid, u32>) {
-    let mut gpus: BTreeMap<Uuid, Gpu> = BTreeMap::new();
-    for slot in slots.iter().filter(|slot| slot.uuid().is_some()) {
-        let gpu = gpus.entry(slot.gpu).or_insert(Gpu { machine_index: None, pci: u64::MAX, used: false });
-        gpu.machine_index = gpu.machine_index.or(slot.machine_index.filter(|index| *index < MAX_MACHINE));
-        gpu.pci = gpu.pci.min(slot.pci);
-        gpu.used |= slot.used;
-    }
-    let mut numbers = BTreeMap::new();
-    let mut taken = BTreeSet::new();
-    for (uuid, gpu) in &gpus {
-        if let Some(index) = gpu.machine_index.filter(|index| taken.insert(*index)) {
-            numbers.insert(*uuid, index);
-        }
-    }
-    let by_pci = gpus.values().filter(|gpu| gpu.used).all(|gpu| gpu.pci != u64::MAX);
-    let numbering = match by_pci {
-        _ if !numbers.is_empty() => Numbering::Machine,
-        true => Numbering::Pci,
-        false => Numbering::Uuid,
-    };
-    let mut others: Vec<(Uuid, Gpu)> = gpus.into_iter().filter(|(uuid, _)| !numbers.contains_key(uuid)).collect();
-    others.sort_by_key(|(uuid, gpu)| (!gpu.used, if by_pci { gpu.pci } else { 0 }, *uuid));
-    let next = taken.last().map_or(0, |most| most + 1);
-    numbers.extend(others.into_iter().map(|(uuid, _)| uuid).zip(next..));
-    (numbering, numbers)
-}
-
-/// What is known about a GPU, from all its instances.
-struct Gpu {
-    machine_index: Option<u32>,
-    pci: u64,
-    used: bool,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::Numbering;
 
     fn device(session: u32, index: u32, uuid: u128) -> Device {
         at(session, index, DeviceIdentity { uuid: Uuid(uuid), gpu: Uuid(uuid), ..DeviceIdentity::default() })
@@ -407,7 +227,7 @@ mod tests {
     /// Check that the same index in two sessions is two devices if the UUIDs differ, and that two indices are one device
     /// if they do not.
     #[test]
-    fn devices_are_told_apart_by_uuid() {
+    fn devices_are_distinguished_by_uuid() {
         let (numbering, rows) = numbered(&[device(0, 0, 9), device(1, 0, 5), device(2, 3, 9)]);
         assert_eq!(numbering, Numbering::Uuid);
         assert_eq!(rows, expected(&[(0, "0", 20), (1, "1", 40)]));

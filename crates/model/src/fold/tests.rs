@@ -8,8 +8,8 @@ use super::*;
 use crate::{
     event::{
         Activity, Captured, Counter, CounterId, CounterPoint, Device, Direction, End, Exit, Failed, Frame, Hits,
-        KernelName, Launch, Loss, Mode, NodeCopied, NodeCreated, Note, Origin, PointId, Sample, Session, StackEnd,
-        Start, Work,
+        KernelName, Launch, Loss, Mode, NodeCopied, NodeCreated, Note, Origin, PointId, Process, Sample, Session,
+        StackEnd, Start, Work,
     },
     profile::{CpuWeight, GpuKey, GpuWeight, What},
     recording::{Reader, Writer},

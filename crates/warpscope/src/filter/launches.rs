@@ -34,7 +34,7 @@ mod tests {
 
     /// Check that launches of different sessions and blocks are distinguished.
     #[test]
-    fn launches_are_told_apart() {
+    fn launches_are_distinguished() {
         let mut launches = Launches::default();
         for id in [0, 63, 64, 4_095, 4_096, u32::MAX] {
             assert!(!launches.contains(SessionId(1), id));

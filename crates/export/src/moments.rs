@@ -1,4 +1,4 @@
-//! Reads the events of a recording for writers of time lines: joins GPU work and launches, and selects what the view shows.
+//! Reads the events of a recording for writers of timelines: joins GPU work and launches, and selects what the view shows.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use model::{
 
 use crate::{events::Events, flame::View};
 
-/// What a writer of a time line receives.
+/// What a writer of a timeline receives.
 pub(crate) enum Moment<'a> {
     /// Any event, before what it leads to.
     Seen(&'a Event),
@@ -38,7 +38,7 @@ pub(crate) enum Moment<'a> {
 }
 
 /// Passes everything to `write`, until it fails.
-pub(crate) fn drive(
+pub(crate) fn each_moment(
     view: View,
     events: Events<'_>,
     mut write: impl FnMut(Moment<'_>) -> io::Result<()>,

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The contract between hits.h and src/hits.rs; see shared.h. */
-#ifndef WARPSCOPE_HITS_SHARED_H
-#define WARPSCOPE_HITS_SHARED_H
-
-#include "shared.h"
-
-#pragma clang diagnostic push
-#pragma clang diagnostic error "-Wpadded"
+/* Events named by the user, waits, and tensors. */
+#ifndef WARPSCOPE_SHARED_HITS_H
+#define WARPSCOPE_SHARED_HITS_H
 
 enum hit_limit {
 	MAX_HIT_POINTS = 4096, /* watched places */
@@ -119,7 +114,5 @@ struct tensor_record {
 	__u32 cause; /* of the allocation: see launch_record */
 	__u32 pad;
 };
-
-#pragma clang diagnostic pop
 
 #endif

@@ -1,4 +1,4 @@
-//! A time line as text: a row for each stream and for the busiest threads, a column for each slice of time.
+//! A timeline as text: a row for each stream and for the busiest threads, a column for each slice of time.
 //!
 //! Stores one number per row, column and kind, regardless of the length of the trace.
 
@@ -38,9 +38,9 @@ pub(crate) struct Row {
     columns: Vec<[u64; 3]>,
 }
 
-/// The time line of a trace.
+/// The timeline of a trace.
 #[derive(Clone, Debug)]
-pub struct TimeLine {
+pub struct Timeline {
     origin: u64,
     start: u64,
     end: u64,
@@ -53,8 +53,8 @@ pub struct TimeLine {
     pub(crate) left_out: (usize, usize),
 }
 
-impl TimeLine {
-    /// Creates an empty time line, `width` columns wide including its labels: from the first call or GPU work to the
+impl Timeline {
+    /// Creates an empty timeline, `width` columns wide including its labels: from the first call or GPU work to the
     /// last event.
     pub(super) fn new(profile: &Profile, width: usize) -> Self {
         let origin = profile.start.as_ref().map_or(0, |start| start.time);
@@ -237,7 +237,7 @@ mod tests {
     fn time_is_spread_over_columns() {
         let mut profile = Profile { last_time: 100, ..Profile::default() };
         profile.calls.threads.insert((ProcessId(1), 5), ThreadSum { count: 1, ns: 1 });
-        let mut line = TimeLine::new(&profile, 0);
+        let mut line = Timeline::new(&profile, 0);
         assert_eq!((line.columns, line.rows.len()), (10, 1));
         line.add(0, 0, 0, 45);
         line.add(0, 0, 59, 60);

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/* Process images, and the records of their processes and threads. */
+#ifndef WARPSCOPE_SHARED_PROCESSES_H
+#define WARPSCOPE_SHARED_PROCESSES_H
+
+#include "common.h"
+
+/* How a process image was created. */
+enum process_origin {
+	ORIGIN_FORK = 1,
+	ORIGIN_EXEC = 2,
+	ORIGIN_FOUND = 3, /* it was already running */
+};
+
+/* One image of one process; see `images`. */
+struct image {
+	__u32 id;
+	/* Follow the children of this process, but not the process itself. The recorder is 0. */
+	__u32 children_only;
+	/* How many raw stacks it may still send. */
+	__u32 raw_left;
+	/* The number of its entries in `allocations`. */
+	__u32 held;
+	/*
+	 * The address of its mm_struct. A task with another one, or none, is in the middle of an exec or exiting: its stack
+	 * no longer exists. 0 if unknown.
+	 */
+	__u64 memory;
+	/* Calls in progress that hand work to other threads: their number in the upper 16 bits, the sum of their ids below. */
+	__u64 handed;
+};
+
+struct process_record {
+	__u32 type;
+	__u32 image;
+	__u32 parent;
+	__u32 origin;
+	__u64 time;
+	__u32 pid;
+	__u32 pad;
+	char comm[COMM_LENGTH];
+};
+
+struct thread_record {
+	__u32 type;
+	__u32 image;
+	__u32 tid;
+	__u32 pad;
+	char comm[COMM_LENGTH];
+};
+
+struct exit_record {
+	__u32 type;
+	__u32 image;
+	__u64 time;
+	__u32 pid;
+	__u32 pad;
+};
+
+#endif

@@ -1,0 +1,34 @@
+//! Attaches programs to tracepoints, and runs iterators.
+
+use std::{
+    io::Read as _,
+    os::fd::{AsRawFd, IntoRawFd},
+};
+
+use libbpf_rs::{Iter, Link, PerfEventOpts, ProgramMut};
+
+use crate::{Error, Result, perf};
+
+/// Attaches a program to a tracepoint, by its number in tracefs.
+pub fn attach_tracepoint(program: &ProgramMut<'_>, tracepoint: u64, cookie: u32) -> Result<Link> {
+    let what = "tracepoint";
+    let event = perf::tracepoint(tracepoint).map_err(|source| Error::Attach { what, source: source.into() })?;
+    let opts = PerfEventOpts { cookie: cookie.into(), ..Default::default() };
+    let link = program.attach_perf_event_with_opts(event.as_raw_fd(), opts);
+    let link = link.map_err(|source| Error::Attach { what, source })?;
+    // The link owns it now, and closes it.
+    let _ = event.into_raw_fd();
+    Ok(link)
+}
+
+/// Runs an iterator over all threads.
+pub fn run_for_threads(program: &ProgramMut<'_>) -> Result<()> {
+    let fail = |source| Error::Attach { what: "iterator over threads", source };
+    let link = program.attach_trace().map_err(fail)?;
+    let mut nothing = Vec::new();
+    Iter::new(&link)
+        .map_err(fail)?
+        .read_to_end(&mut nothing)
+        .map(drop)
+        .map_err(|source| Error::Read { path: "the kernel's list of threads".into(), source })
+}
