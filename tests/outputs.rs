@@ -173,3 +173,38 @@ fn links_to_standard_output_are_followed() {
     assert!(scene.read("out").contains("[GPU_Kernel] behave"), "{}", scene.read("out"));
     assert!(scene.path("x.folded").is_symlink());
 }
+
+/// Check that `.parquet` is a directory of tables, the same from `record` and `export`, which replaces an earlier one but never
+/// a directory with other files, nor a file.
+#[test]
+fn tables_are_a_directory() {
+    let scene = Scene::new();
+    let run = format!("{} status", program("behave"));
+    Ended::of(&mut scene.record("--sim -q -o x.wscope -o x.parquet/", &run)).exits(42);
+    let export = |name: &str| Ended::of(&mut scene.warpscope(&["export", "x.wscope", "-o", name]));
+    let tables = |name: &str| -> Vec<(String, Vec<u8>)> {
+        let entries = fs::read_dir(scene.path(name)).expect("a directory").map(|entry| entry.expect("an entry"));
+        let read =
+            |entry: fs::DirEntry| (entry.file_name().display().to_string(), fs::read(entry.path()).expect("read"));
+        let mut tables: Vec<_> = entries.map(read).collect();
+        tables.sort();
+        tables
+    };
+    let exported = export("y.parquet").exits(0);
+    assert!(exported.err().contains("wrote y.parquet"), "{}", exported.err());
+    assert_eq!(tables("x.parquet").len(), 14);
+    assert!(tables("x.parquet") == tables("y.parquet"));
+
+    fs::write(scene.path("y.parquet/kernels.parquet"), "of an earlier run").expect("written");
+    export("y.parquet").exits(0);
+    assert!(tables("x.parquet") == tables("y.parquet"));
+    fs::write(scene.path("y.parquet/thesis.txt"), "precious").expect("written");
+    fs::write(scene.path("z.parquet"), "somebody's table").expect("written");
+    export("y.parquet").exits(1).says(&["contains another file: thesis.txt"]);
+    export("z.parquet").exits(1).says(&["is not a directory"]);
+    let piped = Ended::of(&mut scene.warpscope(&["export", "x.wscope", "--format", "parquet", "-o", "-"]));
+    piped.exits(1).says(&["a .parquet output is a directory of files"]);
+    assert_eq!(scene.read("y.parquet/thesis.txt"), "precious");
+    assert_eq!(scene.read("z.parquet"), "somebody's table");
+    assert_eq!(scene.files(), ["x.parquet", "x.wscope", "y.parquet", "z.parquet"]);
+}

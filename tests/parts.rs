@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Ended, Scene, oracle::Walk, program, scene::number};
+use crate::support::{Ended, Scene, browser::Browser, oracle::Walk, program, scene::number};
 
 /// Records the ground-truth program on two GPUs.
 fn recorded(scene: &Scene, rounds: u64, file: &str) {
@@ -137,5 +137,21 @@ fn recordings_are_compared() {
     let several = diff(&["a.wscope", "a.wscope", "--fail-above", "20%", "--", "b.wscope", "b.wscope"]).exits(3);
     assert!(several.out().starts_with("means of 2 and 2 recordings"), "{}", several.out());
     diff(&["a.wscope"]).exits(1).says(&["give two recordings"]);
+    diff(&["a.wscope", "b.wscope", "-o", "d.pdf"]).exits(1).says(&["the file name must end in .html"]);
+
+    // The page has the same rows, and its graph zooms.
+    let page = diff(&["a.wscope", "b.wscope", "--fail-above", "20%", "-o", "d.html"]).exits(3);
+    assert!(page.err().contains("wrote d.html"), "{}", page.err());
+    let mut browser = Browser::start(1280, 720);
+    browser.open(&format!("file://{}", scene.text("d.html")));
+    let shown = browser.number("document.querySelectorAll('#kernels tbody tr').length");
+    assert_eq!(shown, rows(&more["kernels"]).len() as f64);
+    assert_eq!(browser.number("root.before"), number(&more["totals"][0], "before_ns") as f64);
+    assert_eq!(browser.number("root.after"), number(&more["totals"][0], "after_ns") as f64);
+    browser.click_on("document.querySelectorAll('#flame button')[1]");
+    assert_eq!(browser.js("zoomed.above === root"), true);
+    browser.press("Escape");
+    assert_eq!(browser.js("zoomed === root"), true);
+    assert_eq!(browser.errors(), Vec::<String>::new());
     diff(&["a.wscope", "b.wscope", "--fail-above", "x"]).exits(1).says(&["expected a percentage such as 3%"]);
 }

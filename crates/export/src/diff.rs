@@ -21,6 +21,8 @@ use crate::{
     terminal_text::joined_path_text,
 };
 
+mod html;
+
 /// What a comparison needs of one recording.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
@@ -266,5 +268,19 @@ mod tests {
         assert!(real.is_above(0.05) && !real.is_above(0.2));
         let exact = Diff::of(&side([1_000; 3]), &side([1_000; 3]));
         assert_eq!((exact.kernels[0].significant, exact.is_above(0.0)), (Some(false), false));
+    }
+
+    /// Check that no name can end the page's data, and that all rows are in it.
+    #[test]
+    fn the_page_contains_every_row() {
+        let evil = "</script><script>alert(1)</script>";
+        let diff = Diff::of(&[run(&[("gemm", 1, 1)])], &[run(&[(evil, 2, 1)])]);
+        let mut page = Vec::new();
+        diff.html([&["a".to_owned()], &["b".to_owned()]], &mut page).expect("written");
+        let page = String::from_utf8(page).expect("UTF-8");
+        let (_, data) = page.split_once("id=\"data\">").expect("the data");
+        let data: serde_json::Value = serde_json::from_str(data.split('<').next().expect("data")).expect("JSON");
+        assert_eq!((&data["diff"]["kernels"][0]["name"], &data["files"][1][0]), (&evil.into(), &"b".into()));
+        assert!(!page.contains(evil) && page.ends_with("</html>\n"));
     }
 }

@@ -15,7 +15,7 @@ use fxprof_processed_profile::{
 };
 use model::{
     causes::Joined,
-    event::{FrameKind, ProcessId, Range, Sample, SessionId, StackId, Work},
+    event::{FrameKind, Pause, ProcessId, Range, Sample, SessionId, StackId, Work},
     profile::Profile,
 };
 
@@ -25,7 +25,7 @@ use crate::{
     moments::{Moment, each_moment},
     names::{self, SessionKernels},
 };
-use markers::{About, GpuWork, NvtxRange};
+use markers::{About, GpuWork, Notice, NvtxRange};
 
 mod markers;
 
@@ -38,6 +38,11 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
             Moment::Ran(joined) => firefox.work(joined),
             Moment::Sample(sample) => firefox.sample(sample),
             Moment::Range(range) => firefox.range(range),
+            Moment::Pause(pause) => firefox.pause(pause),
+            Moment::Dump(dump) => {
+                let row = firefox.first_row();
+                firefox.notice(row, MarkerTiming::Instant(firefox.at(dump.time)), &dump.text);
+            }
             _ => {}
         }
         Ok(())
@@ -215,11 +220,33 @@ impl<'a> Firefox<'a> {
         self.made.add_marker(row, timing, NvtxRange(name));
     }
 
+    /// Adds a time without records to the main thread of its process, once its end is known.
+    fn pause(&mut self, pause: &Pause) {
+        if pause.to == u64::MAX {
+            return;
+        }
+        let process = self.profile.sessions.get(&pause.session).map_or(ProcessId(0), |info| info.process);
+        let row = self.main_row(process);
+        self.notice(row, MarkerTiming::Interval(self.at(pause.from), self.at(pause.to)), &names::pause(pause));
+    }
+
+    fn notice(&mut self, row: ThreadHandle, timing: MarkerTiming, text: &str) {
+        let text = self.made.intern_string(text);
+        self.made.add_marker(row, timing, Notice(text));
+    }
+
+    fn main_row(&mut self, process: ProcessId) -> ThreadHandle {
+        let tid = self.profile.processes.get(&process).map_or(0, |info| info.pid);
+        self.row(Row::Thread(process, tid))
+    }
+
+    fn first_row(&mut self) -> ThreadHandle {
+        self.main_row(self.profile.processes.keys().next().copied().unwrap_or(ProcessId(0)))
+    }
+
     /// Adds what concerns the whole recording, as a marker of the first row.
     fn about(&mut self) -> io::Result<()> {
-        let first = self.profile.processes.keys().next().copied().unwrap_or(ProcessId(0));
-        let tid = self.profile.processes.get(&first).map_or(0, |info| info.pid);
-        let row = self.row(Row::Thread(first, tid));
+        let row = self.first_row();
         let ledger = serde_json::to_string(&self.profile.ledger)?;
         let marker = About { name: self.made.intern_string("recording"), ledger: self.made.intern_string(&ledger) };
         self.made.add_marker(row, MarkerTiming::Instant(self.at(0)), marker);

@@ -35,6 +35,8 @@ pub enum Format {
     Firefox,
     /// `.profile.json.gz`: the same, compressed.
     FirefoxGz,
+    /// `.parquet`: a directory of tables for SQL.
+    Parquet,
 }
 
 /// A file name whose extension matches no format.
@@ -47,7 +49,7 @@ pub struct UnknownExtension {
 
 impl Format {
     /// All formats.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Recording,
         Self::Html,
         Self::Folded,
@@ -63,6 +65,7 @@ impl Format {
         Self::Csv,
         Self::Firefox,
         Self::FirefoxGz,
+        Self::Parquet,
     ];
 
     /// Returns the file extension of this format.
@@ -83,13 +86,19 @@ impl Format {
             Self::Csv => ".csv",
             Self::Firefox => ".profile.json",
             Self::FirefoxGz => ".profile.json.gz",
+            Self::Parquet => ".parquet",
         }
     }
 
     /// Whether a terminal can show it.
     pub fn is_text(self) -> bool {
         let binary = [Self::Recording, Self::Pprof, Self::Perfetto, Self::PerfettoGz, Self::ChromeGz, Self::FirefoxGz];
-        !binary.contains(&self)
+        !binary.contains(&self) && !self.is_directory()
+    }
+
+    /// Whether it is a directory of files.
+    pub fn is_directory(self) -> bool {
+        self == Self::Parquet
     }
 
     /// Returns all extensions, for messages.
@@ -139,7 +148,7 @@ mod tests {
             }
             let error = Format::from_path(path).expect_err(name).to_string();
             assert!(
-                error.contains(".wscope .html .folded .svg .json .cpu.txt .jsonl .pb.gz .speedscope.json .pftrace .pftrace.gz .json.gz .csv .profile.json .profile.json.gz"),
+                error.contains(".wscope .html .folded .svg .json .cpu.txt .jsonl .pb.gz .speedscope.json .pftrace .pftrace.gz .json.gz .csv .profile.json .profile.json.gz .parquet"),
                 "{error}"
             );
         }

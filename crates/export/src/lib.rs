@@ -30,6 +30,7 @@ mod moments;
 pub mod names;
 pub mod occupancy;
 mod palette;
+pub mod parquet;
 pub mod perfetto;
 pub mod pprof;
 mod proto;
@@ -60,7 +61,7 @@ pub use crate::{
 
 /// Writes the profile of `flames` as `format`. `events` opens the recording from its beginning; only formats that need
 /// events call it, once. `out` needs no buffer of its own. A recording itself ([`Format::Recording`]) is copied by the
-/// caller, not written here.
+/// caller, not written here, and a directory ([`Format::Parquet`]) is written by [`parquet::write`].
 pub fn write<'a>(
     format: Format,
     flames: &Flames<'_>,
@@ -75,6 +76,9 @@ pub fn write<'a>(
             io::ErrorKind::Unsupported,
             "a .wscope file is the recording itself: it is copied, not exported",
         )),
+        Format::Parquet => {
+            Err(io::Error::new(io::ErrorKind::Unsupported, "a .parquet output is a directory: see `parquet::write`"))
+        }
         Format::Folded => folded::write(flames, view, out),
         Format::Svg => svg::write(flames, view, out),
         Format::Html => html::write(flames, view, events()?, out),

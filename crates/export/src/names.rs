@@ -12,6 +12,7 @@ use model::{
     profile::{Profile, What},
 };
 
+use rustc_hash::FxHashMap;
 pub use text::names::{clean, printable, word};
 use text::units;
 
@@ -183,13 +184,13 @@ impl<'a> GpuFrames<'a> {
 /// Names of kernels by session and id, learned while events are read again.
 pub(crate) struct SessionKernels<'a> {
     texts: HashMap<&'a str, &'a Arc<str>>,
-    known: HashMap<(SessionId, u32), Arc<str>>,
+    known: FxHashMap<(SessionId, u32), Arc<str>>,
 }
 
 impl<'a> SessionKernels<'a> {
     pub(crate) fn new(profile: &'a Profile) -> Self {
         let texts = profile.kernel_names.iter().map(|kernel| (&*kernel.mangled, &kernel.text)).collect();
-        Self { texts, known: HashMap::new() }
+        Self { texts, known: FxHashMap::default() }
     }
 
     pub(crate) fn learn(&mut self, kernel: &KernelName) {

@@ -5,16 +5,14 @@
 //! Names and stacks are written once and then referred to by number. The file is written while the recording is read; viewers
 //! sort it by time.
 
-use std::{
-    collections::HashMap,
-    io::{self, Write},
-};
+use std::io::{self, Write};
 
 use model::{
     causes::Joined,
     event::{KernelName, Launch, LaunchKind, Pause, ProcessId, Sample, SessionId, Sync, Work},
     profile::Profile,
 };
+use rustc_hash::FxHashMap;
 
 use crate::{
     events::Events,
@@ -43,8 +41,8 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
         interned: Interned::new(profile),
         tracks: Tracks::default(),
         kernels: SessionKernels::new(profile),
-        kernel_names: HashMap::new(),
-        lanes: HashMap::new(),
+        kernel_names: FxHashMap::default(),
+        lanes: FxHashMap::default(),
         overview: Overview::new(profile),
         reader: Reader::again(profile),
     };
@@ -61,8 +59,8 @@ struct Trace<'a> {
     tracks: Tracks,
     kernels: SessionKernels<'a>,
     /// Numbers of names that are already interned.
-    kernel_names: HashMap<(SessionId, u32), u64>,
-    lanes: HashMap<Track, Lanes>,
+    kernel_names: FxHashMap<(SessionId, u32), u64>,
+    lanes: FxHashMap<Track, Lanes>,
     overview: Overview,
     reader: Reader,
 }
@@ -108,7 +106,7 @@ impl Trace<'_> {
             LaunchKind::Graph => "launch graph",
         };
         let track = self.thread(launch.process, launch.tid)?;
-        let name = self.interned.name(name);
+        let name = self.interned.fixed_name(name);
         let stack = self.interned.stack(launch.stack);
         let point = Point { time: launch.time, track, name };
         self.packets.instant(&mut self.interned, point, |event| {
@@ -127,7 +125,7 @@ impl Trace<'_> {
         let name = match activity.work {
             Work::Kernel { name, .. } => self.kernel(activity.session, name),
             Work::Copy { direction, .. } => self.interned.copy(direction),
-            Work::Memset { .. } => self.interned.name("Memset"),
+            Work::Memset { .. } => self.interned.fixed_name("Memset"),
         };
         let capture = capture.map(|stack| self.interned.stack(stack));
         let details = Details::of(&activity.work, &mut self.interned);
@@ -162,7 +160,7 @@ impl Trace<'_> {
         if sync.start == 0 || sync.end < sync.start {
             return Ok(());
         }
-        let name = self.interned.name(names::sync(sync.kind));
+        let name = self.interned.fixed_name(names::sync(sync.kind));
         let track = self.lane(Track::Waits(sync.session, 0), sync.start, sync.end)?;
         let point = Point { time: sync.start, track, name };
         self.packets.slice(&mut self.interned, point, Some(sync.end), |_| {})

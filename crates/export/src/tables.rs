@@ -303,21 +303,27 @@ fn stalls(profile: &Profile) -> Rows {
 }
 
 fn ledger(profile: &Profile) -> io::Result<Rows> {
-    let mut rows = Vec::new();
-    flatten("", &serde_json::to_value(&profile.ledger)?, &mut rows);
-    Ok(Rows { columns: vec!["name", "count"], rows })
+    let row = |(name, count)| vec![Cell::Text(name), Cell::Count(count)];
+    Ok(Rows { columns: vec!["name", "count"], rows: ledger_counts(profile)?.into_iter().map(row).collect() })
+}
+
+/// Returns every count of the ledger, and its name.
+pub(crate) fn ledger_counts(profile: &Profile) -> io::Result<Vec<(String, u64)>> {
+    let mut counts = Vec::new();
+    flatten("", &serde_json::to_value(&profile.ledger)?, &mut counts);
+    Ok(counts)
 }
 
 /// Adds the numbers of an object, those of objects within it with the outer name first.
-fn flatten(prefix: &str, value: &serde_json::Value, rows: &mut Vec<Vec<Cell>>) {
+fn flatten(prefix: &str, value: &serde_json::Value, counts: &mut Vec<(String, u64)>) {
     match value {
         serde_json::Value::Object(map) => {
             for (key, value) in map {
                 let name = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
-                flatten(&name, value, rows);
+                flatten(&name, value, counts);
             }
         }
-        value => rows.push(vec![Cell::Text(prefix.to_owned()), Cell::Count(value.as_u64().unwrap_or(0))]),
+        value => counts.push((prefix.to_owned(), value.as_u64().unwrap_or(0))),
     }
 }
 

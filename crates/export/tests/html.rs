@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, io};
 
 use export::{EventView, Events, Flames, Format, View, flame::Flame};
 use model::{
-    event::{Event, KernelName, LaunchKind, Rank, SessionId},
+    event::{Dump, Event, KernelName, LaunchKind, Pause, Rank, SessionId},
     fold::Fold,
 };
 use serde_json::Value;
@@ -201,4 +201,37 @@ fn very_many_operations_are_sampled() {
     assert!(seen.as_u64() > Some(LAUNCHES) && stride == 2, "{seen} {stride}");
     let estimate = report.columns["op.start"].len() as u64 * stride;
     assert!(estimate.abs_diff(LAUNCHES) < LAUNCHES / 100, "{estimate}");
+}
+
+/// Check that the report and the Firefox Profiler show the times without GPU records, once, and why a dump was written.
+#[test]
+fn pauses_and_dumps_are_shown() {
+    let mut events = support::events();
+    let (from, to) = (support::START + 20 * support::MS, support::START + 30 * support::MS);
+    let pause = |to| Event::Pause(Pause { session: SessionId(0), number: 1, from, to, client: "kineto".into() });
+    let dump = Dump { time: to, text: "a kernel took 3 s".into(), ..Dump::default() };
+    events
+        .splice(events.len() - 1.., [pause(u64::MAX), pause(to), Event::Dump(dump), events[events.len() - 1].clone()]);
+    let report = Report::of(&events);
+    let shown = "no GPU records: kineto was using CUPTI";
+    let frame = report.head["names"].as_array().expect("names").iter().position(|name| name == shown);
+    let frame = frame.expect("a name") as u64;
+    let at = report.columns["wait.frame"].iter().enumerate().filter(|(_, known)| **known == frame);
+    let times: Vec<(u64, u64)> =
+        at.map(|(at, _)| (report.columns["wait.start"][at], report.columns["wait.duration"][at])).collect();
+    assert_eq!(times, [(20 * support::MS, 10 * support::MS)]);
+
+    let firefox: Value =
+        serde_json::from_str(&support::export(Format::Firefox, &events, View::default())).expect("JSON");
+    let markers = |thread: &Value| -> Vec<(String, f64)> {
+        let strings = &thread["stringArray"];
+        let markers = &thread["markers"];
+        let data = markers["data"].as_array().expect("markers").iter().enumerate();
+        let notices = data.filter(|(_, data)| data["type"] == "Notice").map(|(at, _)| at);
+        let name = |at: usize| strings[markers["name"][at].as_u64().expect("a name") as usize].as_str().expect("text");
+        notices.map(|at| (name(at).to_owned(), markers["startTime"][at].as_f64().expect("a time"))).collect()
+    };
+    let mut notices: Vec<_> = firefox["threads"].as_array().expect("threads").iter().flat_map(markers).collect();
+    notices.sort_by(|a, b| a.1.total_cmp(&b.1));
+    assert_eq!(notices, [(shown.to_owned(), 20.0), ("a kernel took 3 s".to_owned(), 30.0)]);
 }

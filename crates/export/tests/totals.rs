@@ -5,7 +5,7 @@ mod support;
 use export::{Flames, Format, View};
 use model::event::Event;
 use serde_json::Value;
-use support::{html, perfetto::Trace, pprof::Pprof};
+use support::{html, parquet, perfetto::Trace, pprof::Pprof};
 
 /// What a format contains. `None`: it cannot contain this.
 #[derive(Debug, Default, PartialEq)]
@@ -119,6 +119,18 @@ fn report(events: &[Event]) -> Totals {
     }
 }
 
+fn sql(events: &[Event]) -> Totals {
+    let tables = parquet::tables(events);
+    let works = [&tables["kernels"], &tables["copies"]];
+    let sum = |column| works.iter().flat_map(|table| table.numbers(column)).sum::<i64>();
+    Totals {
+        gpu_ns: Some((sum("end_ns") - sum("start_ns")) as u64),
+        operations: Some(works.iter().map(|table| table.numbers("start_ns").len() as u64).sum()),
+        launches: Some(tables["launches"].rows as u64),
+        samples: Some(tables["samples"].rows as u64),
+    }
+}
+
 fn csv(events: &[Event]) -> Totals {
     let view = View { table: export::Table::Streams, ..View::default() };
     let text = support::export(Format::Csv, events, view);
@@ -155,6 +167,7 @@ fn all_formats_agree() {
     exact(pprof(&events), ".pb.gz");
     exact(speedscope(&events), ".speedscope.json");
     exact(csv(&events), ".csv");
+    exact(sql(&events), ".parquet");
     // Graphs leave out samples in warpscope's own code.
     assert_eq!(flames.cpu().own.samples, 0);
     exact(report(&events), ".html");

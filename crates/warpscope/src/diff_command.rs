@@ -7,9 +7,13 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use export::diff::{Diff, Run};
+use collect::command::user::User;
+use export::{
+    Format,
+    diff::{Diff, Run},
+};
 
-use crate::{args, load::load, say::say, terminal::Style};
+use crate::{args, load::load, outputs::write_file, say::say, terminal::Style};
 
 /// The rows of a table on a terminal, if not given.
 const ROWS: usize = 15;
@@ -25,6 +29,10 @@ pub fn run(options: &args::Diff) -> anyhow::Result<ExitCode> {
         (_, []) => bail!("give two recordings, or several on both sides of --: diff A1 A2 -- B1 B2"),
         sides => sides,
     };
+    let page = |path: &PathBuf| path.as_os_str() == "-" || Format::from_path(path) == Ok(Format::Html);
+    if let Some(path) = options.output.as_ref().filter(|path| !page(path)) {
+        bail!("cannot write the comparison to {}: the file name must end in .html", path.display());
+    }
     let mut damaged = false;
     let mut runs = |paths: &[PathBuf]| -> anyhow::Result<Vec<Run>> {
         let run = |path: &PathBuf| {
@@ -40,6 +48,12 @@ pub fn run(options: &args::Diff) -> anyhow::Result<ExitCode> {
     };
     let mut diff = Diff::of(&runs(before)?, &runs(after)?);
     let above = limit.is_some_and(|limit| diff.is_above(limit));
+    if let Some(path) = &options.output {
+        let names = |side: &[PathBuf]| side.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
+        let (before, after) = (names(before), names(after));
+        write_file(path, User::behind_sudo().as_ref(), |out| diff.html([&before, &after], out))?;
+        return Ok(status(above, damaged));
+    }
     diff.truncate(options.top.unwrap_or(if options.json { usize::MAX } else { ROWS }));
     let mut out = io::stdout().lock();
     if options.json {
@@ -49,7 +63,11 @@ pub fn run(options: &args::Diff) -> anyhow::Result<ExitCode> {
         let style = Style::of(&io::stdout());
         write!(out, "{}", style.text(&diff.text(style.width)))?;
     }
-    Ok(if above { ExitCode::from(ABOVE) } else { ExitCode::from(u8::from(damaged)) })
+    Ok(status(above, damaged))
+}
+
+fn status(above: bool, damaged: bool) -> ExitCode {
+    if above { ExitCode::from(ABOVE) } else { ExitCode::from(u8::from(damaged)) }
 }
 
 /// Reads `3%` or `3` as 0.03.

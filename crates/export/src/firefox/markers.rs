@@ -42,29 +42,41 @@ impl StaticSchemaMarker for GpuWork {
     }
 }
 
-/// An NVTX range or mark.
-pub struct NvtxRange(pub StringHandle);
+/// A marker that consists of its name.
+macro_rules! named {
+    ($(#[doc = $doc:literal] $name:ident)*) => {$(
+        #[doc = $doc]
+        pub struct $name(pub StringHandle);
 
-impl StaticSchemaMarker for NvtxRange {
-    const UNIQUE_MARKER_TYPE_NAME: &'static str = "NvtxRange";
-    const CHART_LABEL: Option<&'static str> = Some("{marker.name}");
-    const FIELDS: &'static [StaticSchemaMarkerField] = &[];
+        impl StaticSchemaMarker for $name {
+            const UNIQUE_MARKER_TYPE_NAME: &'static str = stringify!($name);
+            const CHART_LABEL: Option<&'static str> = Some("{marker.name}");
+            const FIELDS: &'static [StaticSchemaMarkerField] = &[];
 
-    fn name(&self, _: &mut Profile) -> StringHandle {
-        self.0
-    }
+            fn name(&self, _: &mut Profile) -> StringHandle {
+                self.0
+            }
 
-    fn category(&self, _: &mut Profile) -> CategoryHandle {
-        CategoryHandle::OTHER
-    }
+            fn category(&self, _: &mut Profile) -> CategoryHandle {
+                CategoryHandle::OTHER
+            }
 
-    fn string_field_value(&self, _: u32) -> StringHandle {
-        self.0
-    }
+            fn string_field_value(&self, _: u32) -> StringHandle {
+                self.0
+            }
 
-    fn number_field_value(&self, _: u32) -> f64 {
-        0.0
-    }
+            fn number_field_value(&self, _: u32) -> f64 {
+                0.0
+            }
+        }
+    )*};
+}
+
+named! {
+    /// An NVTX range or mark.
+    NvtxRange
+    /// A time without GPU records, or why a recording of the recent past was written.
+    Notice
 }
 
 /// What concerns the whole recording.

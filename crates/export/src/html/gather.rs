@@ -1,15 +1,17 @@
 //! Reads the events of a recording for the page: what ran on the GPUs and on the threads, and when.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use model::{
     causes::{Cause, Causes, Joined},
     event::{
-        Activity, Call, Event, KernelName, Layer, ProcessId, Range, Sample, SessionId, StackId, Switch, Sync, Work,
+        Activity, Call, Event, KernelName, Layer, Pause, ProcessId, Range, Sample, SessionId, StackId, Switch, Sync,
+        Work,
     },
     profile::{GpuKey, Profile, What},
     ranges::RangedLaunches,
 };
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::{bounded::Bounded, overview::Overview, tree::Tree};
@@ -123,10 +125,10 @@ pub fn gather<'a>(profile: &'a Profile, view: View, events: Events<'_>, tree: &m
         tree,
         kernels: Kernels::new(profile),
         reader: Reader::again(profile),
-        tracks: BTreeMap::new(),
-        threads: HashMap::new(),
-        shapes: HashMap::new(),
-        own: HashMap::new(),
+        tracks: FxHashMap::default(),
+        threads: FxHashMap::default(),
+        shapes: FxHashMap::default(),
+        own: FxHashMap::default(),
         ranged: RangedLaunches::default(),
         all: gathered,
     };
@@ -141,10 +143,10 @@ struct Gather<'a, 'b> {
     tree: &'b mut Tree<'a>,
     kernels: Kernels<'a>,
     reader: Reader,
-    tracks: BTreeMap<(u32, SessionId, u32, u32), u32>,
-    threads: HashMap<(ProcessId, u32), u32>,
-    shapes: HashMap<[u32; 8], u64>,
-    own: HashMap<StackId, bool>,
+    tracks: FxHashMap<(u32, SessionId, u32, u32), u32>,
+    threads: FxHashMap<(ProcessId, u32), u32>,
+    shapes: FxHashMap<[u32; 8], u64>,
+    own: FxHashMap<StackId, bool>,
     ranged: RangedLaunches,
     all: Gathered,
 }
@@ -158,6 +160,7 @@ impl Gather<'_, '_> {
                 Event::Launch(launch) if view.gpu => causes.launch(&launch, |cause| self.cause(cause)),
                 Event::Activity(activity) if view.gpu => causes.activity(&activity, |cause| self.cause(cause)),
                 Event::Sync(sync) if view.gpu => self.sync(&sync),
+                Event::Pause(pause) if view.gpu => self.pause(&pause),
                 Event::Sample(sample) if view.cpu => self.sample(&sample),
                 Event::KernelName(name) => self.kernels.learn(&name),
                 Event::Call(call) => self.call(&call),
@@ -259,6 +262,17 @@ impl Gather<'_, '_> {
         self.all.waits.push(Wait { owner, start, duration: sync.end - sync.start, frame, node: 0 });
     }
 
+    /// Adds a time without records, once its end is known.
+    fn pause(&mut self, pause: &Pause) {
+        if pause.to == u64::MAX {
+            return;
+        }
+        let owner = self.profile.sessions.get(&pause.session).map_or(0, |session| session.process.0);
+        let frame = self.tree.frame(&names::pause(pause), Family::Wait);
+        let (start, duration) = (self.at(pause.from), pause.to.saturating_sub(pause.from));
+        self.all.waits.push(Wait { owner, start, duration, frame, node: 0 });
+    }
+
     fn sample(&mut self, sample: &Sample) {
         // Its own cost is not the program's.
         if *self.own.entry(sample.stack).or_insert_with(|| self.profile.is_own_cost(sample.stack)) {
@@ -304,13 +318,13 @@ impl Gather<'_, '_> {
 /// Kernels by session and id, as indices of the profile's names.
 struct Kernels<'a> {
     by_name: HashMap<&'a str, u32>,
-    known: HashMap<(SessionId, u32), u32>,
+    known: FxHashMap<(SessionId, u32), u32>,
 }
 
 impl<'a> Kernels<'a> {
     fn new(profile: &'a Profile) -> Self {
         let by_name = profile.kernel_names.iter().zip(0..).map(|(name, index)| (&*name.mangled, index)).collect();
-        Self { by_name, known: HashMap::new() }
+        Self { by_name, known: FxHashMap::default() }
     }
 
     fn learn(&mut self, kernel: &KernelName) {

@@ -9,6 +9,7 @@ use model::{
     event::{CounterPoint, ProcessId, StackId},
     profile::{GpuKey, Profile, What},
 };
+use rustc_hash::FxHashMap;
 use text::short::{short_frame, split_place};
 
 use super::block::Column;
@@ -39,12 +40,12 @@ pub struct Tree<'a> {
     frame_ids: HashMap<Arc<str>, u32>,
     /// The parent and the frame of each node.
     nodes: Vec<(u32, u32)>,
-    children: HashMap<(u32, u32), u32>,
+    children: FxHashMap<(u32, u32), u32>,
     /// By process, NVTX range and stack.
-    stacks: HashMap<(ProcessId, u32, Option<StackId>), u32>,
+    stacks: FxHashMap<(ProcessId, u32, Option<StackId>), u32>,
     /// Of CPU samples.
-    samples: HashMap<(ProcessId, StackId), u32>,
-    work: HashMap<Work, u32>,
+    samples: FxHashMap<(ProcessId, StackId), u32>,
+    work: FxHashMap<Work, u32>,
 }
 
 /// The process, the NVTX range, the stack, whether it is that of a graph's node, the device, and what ran.
@@ -59,10 +60,10 @@ impl<'a> Tree<'a> {
             frames: Vec::new(),
             frame_ids: HashMap::new(),
             nodes: Vec::new(),
-            children: HashMap::new(),
-            stacks: HashMap::new(),
-            samples: HashMap::new(),
-            work: HashMap::new(),
+            children: FxHashMap::default(),
+            stacks: FxHashMap::default(),
+            samples: FxHashMap::default(),
+            work: FxHashMap::default(),
         };
         let root = tree.frame("", Family::Process);
         tree.nodes.push((ROOT, root));

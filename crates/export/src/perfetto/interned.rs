@@ -6,6 +6,7 @@ use model::{
     event::{Direction, FrameKind, NamedFrame, StackId, Work},
     profile::Profile,
 };
+use rustc_hash::FxHashMap;
 use text::short::split_place;
 
 use crate::{names, proto::Message};
@@ -31,11 +32,12 @@ pub(super) struct Interned<'a> {
     texts: HashMap<Table, HashMap<Arc<str>, u64>>,
     modules: HashMap<Arc<str>, u64>,
     frames: HashMap<NamedFrame, u64>,
-    stacks: HashMap<StackId, u64>,
-    shapes: HashMap<Work, u64>,
+    stacks: FxHashMap<StackId, u64>,
+    shapes: FxHashMap<Work, u64>,
     /// Frequent ones, which need no look-up by text.
-    copies: HashMap<Direction, u64>,
-    arguments: HashMap<&'static str, u64>,
+    copies: FxHashMap<Direction, u64>,
+    arguments: FxHashMap<&'static str, u64>,
+    fixed: FxHashMap<&'static str, u64>,
     new: Message,
 }
 
@@ -46,10 +48,11 @@ impl<'a> Interned<'a> {
             texts: HashMap::new(),
             modules: HashMap::new(),
             frames: HashMap::new(),
-            stacks: HashMap::new(),
-            shapes: HashMap::new(),
-            copies: HashMap::new(),
-            arguments: HashMap::new(),
+            stacks: FxHashMap::default(),
+            shapes: FxHashMap::default(),
+            copies: FxHashMap::default(),
+            arguments: FxHashMap::default(),
+            fixed: FxHashMap::default(),
             new: Message::default(),
         }
     }
@@ -62,6 +65,16 @@ impl<'a> Interned<'a> {
     /// Returns the number of an event's name.
     pub fn name(&mut self, name: &str) -> u64 {
         self.text(Table::EventNames, name)
+    }
+
+    /// The same of a name that is not part of the recording.
+    pub fn fixed_name(&mut self, name: &'static str) -> u64 {
+        if let Some(&known) = self.fixed.get(name) {
+            return known;
+        }
+        let id = self.name(name);
+        self.fixed.insert(name, id);
+        id
     }
 
     /// Returns the number of an argument's name.

@@ -1,11 +1,12 @@
 //! The tracks: each is described when it is first used.
 
-use std::{collections::HashMap, io};
+use std::io;
 
 use model::{
     event::{ProcessId, SessionId},
     profile::Profile,
 };
+use rustc_hash::FxHashMap;
 
 use super::packets::Packets;
 use crate::names;
@@ -53,7 +54,7 @@ impl Track {
 /// The tracks in use.
 #[derive(Default)]
 pub(super) struct Tracks {
-    ids: HashMap<Track, u64>,
+    ids: FxHashMap<Track, u64>,
 }
 
 impl Tracks {

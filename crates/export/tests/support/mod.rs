@@ -3,6 +3,7 @@
 
 pub mod counted;
 pub mod html;
+pub mod parquet;
 pub mod perfetto;
 pub mod pprof;
 pub mod proto;

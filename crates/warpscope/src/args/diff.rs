@@ -16,6 +16,7 @@ only by chance.
 
 Examples:
   warpscope diff before.wscope after.wscope
+  warpscope diff before.wscope after.wscope -o diff.html
   warpscope diff --fail-above 3% base.wscope new.wscope
   warpscope diff base-1.wscope base-2.wscope base-3.wscope -- new-1.wscope new-2.wscope new-3.wscope")]
 pub struct Diff {
@@ -28,6 +29,9 @@ pub struct Diff {
     /// Exit with status 3 if the GPU time has increased by more than PERCENT.
     #[arg(long, value_name = "PERCENT")]
     pub fail_above: Option<String>,
+    /// Write a page for the browser (.html): tables, and a flame graph of the differences.
+    #[arg(short, long, value_name = "FILE", conflicts_with = "json")]
+    pub output: Option<PathBuf>,
     /// Print the comparison as JSON.
     #[arg(long)]
     pub json: bool,

@@ -15,6 +15,7 @@ macro_rules! formats {
   .profile.json.gz  threads and GPU work for the Firefox Profiler (profiler.firefox.com); also .profile.json
   .jsonl            one JSON object per event
   .csv              one table: kernels, or the one selected with `export --table`
+  .parquet          directory of tables for SQL: kernels, copies, launches, samples, stacks, ... (DuckDB, pandas)
   .cpu.txt          one line per CPU sample and launch: time, comm, pid, tid, cpu, stack"
     };
 }

@@ -1,5 +1,6 @@
 //! The files a command writes: opened before the command runs, written after it, with the rights of the user who called sudo.
 
+mod directory;
 mod expand;
 mod place;
 mod stream;
@@ -15,7 +16,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use collect::command::user::User;
-use export::{Events, Flames, Format, View};
+use export::{Events, Flames, Format, View, parquet};
 use model::recording::Writer;
 use text::names::printable;
 
@@ -97,6 +98,9 @@ impl Outputs {
             if stdout && numbered {
                 bail!("several dumps cannot be written to the standard output: give the name of a file");
             }
+            if stdout && format.is_directory() {
+                bail!("a {} output is a directory of files: give its name", format.extension());
+            }
             if stdout && !format.is_text() && io::stdout().is_terminal() {
                 bail!("a {} file is not text: write it to a file or a pipe", format.extension());
             }
@@ -106,7 +110,11 @@ impl Outputs {
             if format == Format::Recording && outputs.iter().any(|output| output.format == Format::Recording) {
                 bail!("only one recording can be written: give one .wscope file");
             }
-            let place = if numbered { Place::open_default(&path, user) } else { Place::open(&path, user) }?;
+            let place = match numbered {
+                true => Place::open_default(&path, user),
+                false if format.is_directory() => Place::open_directory(&path, &parquet::FILES, user),
+                false => Place::open(&path, user),
+            }?;
             outputs.push(Output { format, path, place, size: None });
         }
         Ok(Self { outputs, numbered, source: None, filter: None, begun: None, keeps: false })
@@ -256,6 +264,9 @@ impl Outputs {
                     _ => write_recording(source.events(None)?, out),
                 }
             }),
+            (Format::Parquet, Place::Name(name), _) => name.write_directory(&parquet::FILES, |create| {
+                parquet::write(flames.profile, view, self.events()?, create)
+            }),
             (format, place, _) => place.write(|out| {
                 let mut out = BufWriter::with_capacity(1 << 20, out);
                 export::write(format, flames, view, &mut || self.events(), &mut out)?;
@@ -279,6 +290,21 @@ impl Outputs {
         }
         Ok(())
     }
+}
+
+/// Writes one file, or the standard output for `-`, with the rights of the user who called sudo, and says so.
+pub fn write_file(
+    path: &Path,
+    user: Option<&User>,
+    contents: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    if path.as_os_str() == "-" {
+        return contents(&mut io::stdout().lock()).context("cannot write to the standard output");
+    }
+    let path = expand::expand(path)?;
+    let size = Place::open(&path, user)?.write(contents).with_context(|| format!("cannot write {}", path.display()))?;
+    eprintln!("wrote {}  ({})", printable(&path.display().to_string()), text::units::bytes(size));
+    Ok(())
 }
 
 /// Replaces the placeholders of names.
@@ -317,7 +343,7 @@ mod tests {
     #[test]
     fn unusable_outputs_are_rejected() {
         assert!(refusal(&["x.pdf"]).contains(
-            ".wscope .html .folded .svg .json .cpu.txt .jsonl .pb.gz .speedscope.json .pftrace .pftrace.gz .json.gz .csv .profile.json .profile.json.gz"
+            ".wscope .html .folded .svg .json .cpu.txt .jsonl .pb.gz .speedscope.json .pftrace .pftrace.gz .json.gz .csv .profile.json .profile.json.gz .parquet"
         ));
         assert!(refusal(&["/nowhere/at/all/x.svg"]).contains("the directory /nowhere/at/all: No such file"));
         assert!(refusal(&["x.svg", "x.svg"]).contains("given twice"));

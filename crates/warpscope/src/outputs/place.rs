@@ -38,11 +38,11 @@ pub enum Place {
 /// A name in a directory that is held open.
 #[derive(Debug)]
 pub struct Name {
-    directory: OwnedFd,
-    name: OsString,
+    pub(super) directory: OwnedFd,
+    pub(super) name: OsString,
     /// The permissions of the file to be replaced.
     mode: Option<Mode>,
-    user: Option<User>,
+    pub(super) user: Option<User>,
 }
 
 /// A file under a temporary name that will replace another.
@@ -68,13 +68,14 @@ impl Place {
             let parent = name.parent().filter(|parent| !parent.as_os_str().is_empty());
             let directory = directory(parent.unwrap_or(Path::new(".")))?;
             may_create(&directory)?;
-            Ok::<_, anyhow::Error>(Name { directory, name: file.into(), mode: None, user: user.cloned() })
+            Ok::<_, anyhow::Error>(Name::new(directory, file.into(), None, user.cloned()))
         });
         opened.map(Self::Name).with_context(|| refusal(name, user))
     }
 }
 
-fn refusal(path: &Path, user: Option<&User>) -> String {
+/// Says what failed, and with whose rights.
+pub(super) fn refusal(path: &Path, user: Option<&User>) -> String {
     match user {
         Some(user) => format!("cannot write {} (as {}, who called sudo)", path.display(), user.name),
         None => format!("cannot write {}", path.display()),
@@ -86,18 +87,23 @@ fn directory(path: &Path) -> anyhow::Result<OwnedFd> {
     rustix::fs::openat(CWD, path, flags, Mode::empty()).with_context(|| format!("the directory {}", path.display()))
 }
 
-fn open(path: &Path, user: Option<&User>) -> anyhow::Result<Place> {
+/// Returns the directory and the name of a path, and what is there.
+pub(super) fn existing(path: &Path) -> anyhow::Result<(OwnedFd, &OsStr, Option<Stat>)> {
     let Some(name) = path.file_name() else { bail!("it is a directory") };
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
     let directory = directory(parent)?;
-    let existing = match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(existing) => Some(existing),
-        Err(rustix::io::Errno::NOENT) => None,
-        Err(error) => return Err(error.into()),
-    };
+    match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(existing) => Ok((directory, name, Some(existing))),
+        Err(rustix::io::Errno::NOENT) => Ok((directory, name, None)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn open(path: &Path, user: Option<&User>) -> anyhow::Result<Place> {
+    let (directory, name, existing) = existing(path)?;
     match existing.map(|existing| FileType::from_raw_mode(existing.st_mode)) {
         None | Some(FileType::RegularFile) => {}
         Some(FileType::Symlink) => {
@@ -115,7 +121,7 @@ fn open(path: &Path, user: Option<&User>) -> anyhow::Result<Place> {
         Some(other) => bail!("it is neither a file nor a character device nor a FIFO ({other:?})"),
     }
     let mode = may_replace(&directory, name, existing.as_ref(), user)?;
-    Ok(Place::Name(Name { directory, name: name.to_owned(), mode, user: user.cloned() }))
+    Ok(Place::Name(Name::new(directory, name.to_owned(), mode, user.cloned())))
 }
 
 fn acting_uid(user: Option<&User>) -> u32 {
@@ -153,7 +159,7 @@ fn stream(directory: &OwnedFd, name: &OsStr, follow: OFlags) -> anyhow::Result<P
 }
 
 /// Checks that a file can be created in a directory.
-fn may_create(directory: &OwnedFd) -> anyhow::Result<()> {
+pub(super) fn may_create(directory: &OwnedFd) -> anyhow::Result<()> {
     // The C library's function would check the real user id.
     // SAFETY: a valid C string; the call changes nothing.
     let answer = unsafe {
@@ -168,7 +174,7 @@ fn may_create(directory: &OwnedFd) -> anyhow::Result<()> {
 }
 
 /// Checks that a file can be created in `directory` and can replace `existing`. Returns the permissions to keep.
-fn may_replace(
+pub(super) fn may_replace(
     directory: &OwnedFd,
     name: &OsStr,
     existing: Option<&Stat>,
@@ -192,6 +198,11 @@ fn may_replace(
 }
 
 impl Name {
+    /// A name whose place has been checked.
+    pub(super) fn new(directory: OwnedFd, name: OsString, mode: Option<Mode>, user: Option<User>) -> Self {
+        Self { directory, name, mode, user }
+    }
+
     /// Whether the name, or the name of its partial recording, is in use.
     pub fn is_taken(&self) -> bool {
         let taken = |name: &OsStr| {

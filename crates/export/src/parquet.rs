@@ -1,0 +1,413 @@
+//! `.parquet/`: a directory of tables for SQL (DuckDB, pandas, Polars, Spark): one file per kind of event, and the stacks,
+//! processes and totals that they refer to.
+//!
+//! All files are written at the same time, while the recording is read. Each row has the recording's name, so the tables of
+//! many recordings can be read as one. The columns are listed in `docs/sql.md`.
+
+use std::{
+    collections::HashMap,
+    io::{self, Write},
+};
+
+use model::{
+    causes::Joined,
+    event::{Call, Event, FrameKind, Launch, LaunchKind, Layer, Pause, ProcessId, Range, Sample, SessionId, StackId},
+    event::{Switch, Sync, Wait, Work},
+    profile::Profile,
+    ranges::RangedLaunches,
+};
+
+use crate::{
+    events::Events,
+    flame::View,
+    moments::{Moment, each_moment},
+    names::{self, SessionKernels},
+    tables,
+    trace::{json_line::library, labels::off_cpu, reading::Reader},
+    user_code::UserCode,
+};
+use schema::Tables;
+use table::Cell;
+
+mod encoding;
+mod schema;
+mod table;
+mod thrift;
+
+pub use schema::FILES;
+
+/// Writes the tables of a recording. `create` creates a file of the directory by its name, one of [`FILES`].
+pub fn write<'a>(
+    profile: &Profile,
+    view: View,
+    events: Events<'_>,
+    create: &mut dyn FnMut(&str) -> io::Result<Box<dyn Write + 'a>>,
+) -> io::Result<()> {
+    let start = profile.start.as_ref();
+    let recording = start.map_or_else(String::new, |start| format!("{}-{}", start.host, start.wall_clock));
+    let mut writer = Recorded {
+        profile,
+        tables: Tables::create(create)?,
+        recording,
+        owners: HashMap::new(),
+        kernels: SessionKernels::new(profile),
+        ranged: RangedLaunches::default(),
+        range_paths: HashMap::new(),
+        stacks: HashMap::new(),
+        user_code: UserCode::new(profile),
+        reader: Reader::again(profile),
+    };
+    each_moment(view, events, |moment| writer.moment(&moment))?;
+    writer.profile()?;
+    writer.tables.finish()
+}
+
+struct Recorded<'a, 'b> {
+    profile: &'a Profile,
+    tables: Tables<'b>,
+    /// The recording's name.
+    recording: String,
+    owners: HashMap<ProcessId, Owner>,
+    kernels: SessionKernels<'a>,
+    ranged: RangedLaunches,
+    /// Paths of NVTX ranges as text, by their number.
+    range_paths: HashMap<u32, String>,
+    /// The number of each stack that is in the table of stacks.
+    stacks: HashMap<StackId, u64>,
+    user_code: UserCode<'a>,
+    reader: Reader,
+}
+
+/// What the columns `process`, `pid` and `rank` of a process contain.
+#[derive(Clone, Copy)]
+struct Owner {
+    process: u32,
+    pid: Option<u32>,
+    rank: Option<u32>,
+}
+
+impl Recorded<'_, '_> {
+    fn moment(&mut self, moment: &Moment<'_>) -> io::Result<()> {
+        match *moment {
+            Moment::Seen(Event::RangedLaunch(launch)) => self.ranged.note(launch, &self.profile.ranges),
+            Moment::Seen(event) => self.reader.learn(event),
+            Moment::KernelName(name) => self.kernels.learn(name),
+            Moment::Launch(launch) => return self.launch(launch),
+            Moment::Ran(joined) => return self.activity(joined),
+            Moment::Sync(sync) => return self.sync(sync),
+            Moment::Pause(pause) => return self.pause(pause),
+            Moment::Sample(sample) => return self.sample(sample),
+            Moment::Call(call) => return self.call(call),
+            Moment::Switch(switch) => return self.switch(switch),
+            Moment::Wait(wait) => return self.wait(wait),
+            Moment::Range(range) => return self.range(range),
+            Moment::Dump(_) => {}
+        }
+        Ok(())
+    }
+
+    fn owner(&mut self, process: ProcessId) -> Owner {
+        let profile = self.profile;
+        *self.owners.entry(process).or_insert_with(|| Owner {
+            process: process.0,
+            pid: profile.processes.get(&process).map(|info| info.pid),
+            rank: profile.rank(process),
+        })
+    }
+
+    fn session_process(&self, session: SessionId) -> ProcessId {
+        self.profile.sessions.get(&session).map_or(ProcessId(0), |info| info.process)
+    }
+
+    fn launch(&mut self, launch: &Launch) -> io::Result<()> {
+        let (owner, stack) = (self.owner(launch.process), self.stack(launch.process, launch.stack)?);
+        let kind = match launch.kind {
+            LaunchKind::Kernel => "kernel",
+            LaunchKind::Copy => "copy",
+            LaunchKind::Memset => "memset",
+            LaunchKind::Graph => "graph",
+        };
+        self.tables.launches.row(&[
+            self.recording.as_str().into(),
+            owner.process.into(),
+            owner.pid.into(),
+            owner.rank.into(),
+            launch.tid.into(),
+            launch.cpu.into(),
+            launch.time.into(),
+            kind.into(),
+            launch.session.0.into(),
+            launch.correlation.into(),
+            stack.into(),
+        ])
+    }
+
+    fn activity(&mut self, joined: &Joined<'_>) -> io::Result<()> {
+        let &Joined { launch, activity, capture } = joined;
+        let process = launch.map_or_else(|| self.session_process(activity.session), |launch| launch.process);
+        let owner = self.owner(process);
+        let stack = capture.or(launch.map(|launch| launch.stack));
+        let stack = stack.map(|stack| self.stack(process, stack)).transpose()?;
+        let range = self.ranged.of(activity);
+        let range = (range != 0).then(|| {
+            let ranges = &self.profile.ranges;
+            self.range_paths.entry(range).or_insert_with(|| ranges.path(range).join("/")).as_str()
+        });
+        let timed = activity.start != 0 && activity.end >= activity.start;
+        let time = |time: u64| Cell::from(timed.then_some(time));
+        let device = self.profile.device(activity.session, activity.device);
+        let node = (activity.graph_node != 0).then_some(activity.graph_node);
+        let place: [Cell<'_>; 16] = [
+            self.recording.as_str().into(),
+            owner.process.into(),
+            owner.pid.into(),
+            owner.rank.into(),
+            launch.map(|launch| launch.tid).into(),
+            device.into(),
+            activity.context.into(),
+            activity.stream.into(),
+            activity.session.0.into(),
+            activity.correlation.into(),
+            launch.map(|launch| launch.time).into(),
+            time(activity.start),
+            time(activity.end),
+            stack.into(),
+            range.into(),
+            node.into(),
+        ];
+        match activity.work {
+            Work::Kernel { name, grid, block, registers, shared_memory } => {
+                let name = self.kernels.name(activity.session, name);
+                let [x, y, z] = grid.map(Cell::from);
+                let [u, v, w] = block.map(Cell::from);
+                let rest = [(&*name).into(), x, y, z, u, v, w, u32::from(registers).into(), shared_memory.into()];
+                self.tables.kernels.row_of(&place, &rest)
+            }
+            Work::Copy { direction, bytes, source, destination, peer } => {
+                let direction = direction.to_string();
+                let peer = peer.map(|peer| self.profile.device(activity.session, peer));
+                let (source, destination) = (memory(source), memory(destination));
+                let rest = ["copy".into(), direction.as_str().into(), bytes.into(), source, destination, peer.into()];
+                self.tables.copies.row_of(&place, &rest)
+            }
+            Work::Memset { bytes, memory: kind, .. } => {
+                let rest = ["memset".into(), Cell::Null, bytes.into(), Cell::Null, memory(kind), Cell::Null];
+                self.tables.copies.row_of(&place, &rest)
+            }
+        }
+    }
+
+    fn sample(&mut self, sample: &Sample) -> io::Result<()> {
+        let (owner, stack) = (self.owner(sample.process), self.stack(sample.process, sample.stack)?);
+        self.tables.samples.row(&[
+            self.recording.as_str().into(),
+            owner.process.into(),
+            owner.pid.into(),
+            owner.rank.into(),
+            sample.tid.into(),
+            sample.cpu.into(),
+            sample.time.into(),
+            sample.weight.into(),
+            stack.into(),
+        ])
+    }
+
+    fn sync(&mut self, sync: &Sync) -> io::Result<()> {
+        let process = self.session_process(sync.session);
+        let stream = (sync.stream != u32::MAX).then_some(sync.stream);
+        let times = (sync.start, Some(sync.end));
+        self.waited("synchronize", process, None, times, names::sync(sync.kind), stream, None)
+    }
+
+    fn pause(&mut self, pause: &Pause) -> io::Result<()> {
+        // It is reported again when it ends.
+        if pause.to == u64::MAX {
+            return Ok(());
+        }
+        let process = self.session_process(pause.session);
+        self.waited("no GPU records", process, None, (pause.from, Some(pause.to)), &pause.client, None, None)
+    }
+
+    fn wait(&mut self, wait: &Wait) -> io::Result<()> {
+        let profile = self.profile;
+        let reason = profile.counters.points.get(&wait.reason).map_or("[waiting]", |point| &point.function);
+        let stack = Some(self.stack(wait.process, wait.stack)?);
+        self.waited("off CPU", wait.process, Some(wait.tid), (wait.start, Some(wait.end)), reason, None, stack)
+    }
+
+    fn switch(&mut self, switch: &Switch) -> io::Result<()> {
+        let stack = switch.stack.map(|stack| self.stack(switch.process, stack)).transpose()?;
+        let times = (switch.start, Some(switch.end));
+        self.waited("off CPU", switch.process, Some(switch.tid), times, off_cpu(switch), None, stack)
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the columns of a row")]
+    fn waited(
+        &mut self,
+        kind: &str,
+        process: ProcessId,
+        tid: Option<u32>,
+        (start, end): (u64, Option<u64>),
+        reason: &str,
+        stream: Option<u32>,
+        stack: Option<u64>,
+    ) -> io::Result<()> {
+        let owner = self.owner(process);
+        self.tables.waits.row(&[
+            self.recording.as_str().into(),
+            owner.process.into(),
+            owner.pid.into(),
+            owner.rank.into(),
+            tid.into(),
+            start.into(),
+            end.into(),
+            kind.into(),
+            reason.into(),
+            stream.into(),
+            stack.into(),
+        ])
+    }
+
+    fn range(&mut self, range: &Range) -> io::Result<()> {
+        let owner = self.owner(self.session_process(range.session));
+        let ranges = &self.profile.ranges;
+        let number = ranges.number(range.session, range.path);
+        let path = ranges.path(number);
+        let joined = path.join("/");
+        self.tables.ranges.row(&[
+            self.recording.as_str().into(),
+            owner.process.into(),
+            owner.pid.into(),
+            owner.rank.into(),
+            range.tid.into(),
+            range.start.into(),
+            (!range.mark).then_some(range.end).into(),
+            path.last().copied().into(),
+            joined.as_str().into(),
+            Some(ranges.category(number)).filter(|category| !category.is_empty()).into(),
+        ])
+    }
+
+    fn call(&mut self, call: &Call) -> io::Result<()> {
+        let stack = call.stack.filter(|stack| *stack != StackId(0));
+        let stack = stack.map(|stack| self.stack(call.process, stack)).transpose()?;
+        let owner = self.owner(call.process);
+        let Some(reading) = self.reader.read(call) else { return Ok(()) };
+        let layer = match reading.function.layer {
+            Layer::Library => "library",
+            Layer::Driver => "driver",
+            Layer::Kernel => "kernel function",
+            Layer::Point => "tracepoint",
+        };
+        let arguments = serde_json::to_string(&reading.args)?;
+        let result = reading.result.as_ref().map(ToString::to_string);
+        self.tables.calls.row(&[
+            self.recording.as_str().into(),
+            owner.process.into(),
+            owner.pid.into(),
+            owner.rank.into(),
+            call.tid.into(),
+            call.cpu.into(),
+            call.start.into(),
+            (call.end != 0).then_some(call.end).into(),
+            layer.into(),
+            library(reading.function).into(),
+            reading.function.name.as_str().into(),
+            u32::from(call.depth).into(),
+            result.as_deref().into(),
+            u32::from(reading.failed).into(),
+            arguments.as_str().into(),
+            call.launch.map(|(session, _)| session.0).into(),
+            call.launch.map(|(_, correlation)| correlation).into(),
+            stack.into(),
+        ])
+    }
+
+    /// Returns the number of a stack, and writes the stack if it is new.
+    fn stack(&mut self, process: ProcessId, id: StackId) -> io::Result<u64> {
+        if let Some(&number) = self.stacks.get(&id) {
+            return Ok(number);
+        }
+        let number = self.stacks.len() as u64 + 1;
+        self.stacks.insert(id, number);
+        let frames = self.profile.frames(id);
+        let recording = Cell::from(self.recording.as_str());
+        for (depth, frame) in (0_u32..).zip(&frames) {
+            let kind = match frame.kind {
+                FrameKind::Native => "native",
+                FrameKind::Kernel => "kernel",
+                FrameKind::Probe => "warpscope",
+                FrameKind::Python => "python",
+            };
+            let module = Some(&*frame.module).filter(|module| !module.is_empty());
+            self.tables.frames.row(&[
+                recording,
+                number.into(),
+                depth.into(),
+                (&*frame.name).into(),
+                kind.into(),
+                module.into(),
+            ])?;
+        }
+        let path = frames.iter().map(names::frame).collect::<Vec<_>>().join(";");
+        let place = self.user_code.place(process, id);
+        let file = Some(place.file.as_str()).filter(|file| !file.is_empty());
+        let line = Cell::from(place.frame.as_str());
+        let cells = [recording, number.into(), process.0.into(), path.as_str().into(), line, file.into()];
+        self.tables.stacks.row(&cells)?;
+        Ok(number)
+    }
+
+    /// Writes the tables that need no events.
+    fn profile(&mut self) -> io::Result<()> {
+        let profile = self.profile;
+        let recording = self.recording.clone();
+        let recording = Cell::from(recording.as_str());
+        for (id, info) in &profile.processes {
+            let rank = self.owner(*id).rank;
+            self.tables.processes.row(&[
+                recording,
+                id.0.into(),
+                info.parent.map(|parent| parent.0).into(),
+                info.pid.into(),
+                info.comm.as_str().into(),
+                rank.into(),
+                info.start.into(),
+                (info.end != 0).then_some(info.end).into(),
+            ])?;
+        }
+        for ((process, tid), comm) in &profile.threads {
+            let pid = self.owner(*process).pid;
+            self.tables.threads.row(&[recording, process.0.into(), pid.into(), (*tid).into(), comm.as_str().into()])?;
+        }
+        for (number, info) in &profile.devices {
+            let texts = [info.label.as_str(), &info.name, &info.uuid].map(Cell::from);
+            let [label, name, uuid] = texts;
+            self.tables.devices.row(&[recording, (*number).into(), label, name, uuid, info.busy_ns.into()])?;
+        }
+        for (name, count) in tables::ledger_counts(profile)? {
+            self.tables.ledger.row(&[recording, name.as_str().into(), count.into()])?;
+        }
+        let Some(start) = &profile.start else { return Ok(()) };
+        let (command, notes) = (start.command.join(" "), profile.notes.join("\n"));
+        let mode = serde_json::to_value(start.mode)?;
+        self.tables.recordings.row(&[
+            recording,
+            start.host.as_str().into(),
+            command.as_str().into(),
+            start.version.as_str().into(),
+            mode.as_str().into(),
+            start.time.into(),
+            start.time.saturating_add(profile.wall_ns()).into(),
+            start.wall_clock.into(),
+            profile.end.and_then(|end| end.status).map_or(Cell::Null, |status| Cell::Number(status.into())),
+            Some(notes.as_str()).filter(|notes| !notes.is_empty()).into(),
+        ])
+    }
+}
+
+/// A kind of memory; numbers as in `CUpti_ActivityMemoryKind`.
+fn memory(kind: u8) -> Cell<'static> {
+    let names = ["pageable", "pinned", "device", "array", "managed", "device static", "managed static"];
+    usize::from(kind).checked_sub(1).and_then(|at| names.get(at)).copied().into()
+}

@@ -1,0 +1,215 @@
+//! The tables and their columns.
+
+use std::io::{self, Write};
+
+use super::table::{
+    Cell,
+    Kind::{self, Number, Text},
+    Table,
+};
+
+/// The names of the files in a directory.
+pub const FILES: [&str; 14] = [
+    "calls.parquet",
+    "copies.parquet",
+    "devices.parquet",
+    "frames.parquet",
+    "kernels.parquet",
+    "launches.parquet",
+    "ledger.parquet",
+    "processes.parquet",
+    "ranges.parquet",
+    "recordings.parquet",
+    "samples.parquet",
+    "stacks.parquet",
+    "threads.parquet",
+    "waits.parquet",
+];
+
+type Columns = &'static [(&'static str, Kind)];
+
+/// What belongs to a process.
+const PROCESS: Columns = &[("recording", Text), ("process", Number), ("pid", Number), ("rank", Number)];
+
+const LAUNCHES: Columns = &[
+    ("tid", Number),
+    ("cpu", Number),
+    ("time_ns", Number),
+    ("kind", Text),
+    ("session", Number),
+    ("correlation", Number),
+    ("stack", Number),
+];
+
+/// What all GPU work has.
+const WORK: Columns = &[
+    ("tid", Number),
+    ("device", Number),
+    ("context", Number),
+    ("stream", Number),
+    ("session", Number),
+    ("correlation", Number),
+    ("launch_ns", Number),
+    ("start_ns", Number),
+    ("end_ns", Number),
+    ("stack", Number),
+    ("range", Text),
+    ("graph_node", Number),
+];
+
+const KERNELS: Columns = &[
+    ("name", Text),
+    ("grid_x", Number),
+    ("grid_y", Number),
+    ("grid_z", Number),
+    ("block_x", Number),
+    ("block_y", Number),
+    ("block_z", Number),
+    ("registers", Number),
+    ("shared_memory", Number),
+];
+
+const COPIES: Columns = &[
+    ("kind", Text),
+    ("direction", Text),
+    ("bytes", Number),
+    ("source", Text),
+    ("destination", Text),
+    ("peer", Number),
+];
+
+const SAMPLES: Columns =
+    &[("tid", Number), ("cpu", Number), ("time_ns", Number), ("weight_ns", Number), ("stack", Number)];
+
+const WAITS: Columns = &[
+    ("tid", Number),
+    ("start_ns", Number),
+    ("end_ns", Number),
+    ("kind", Text),
+    ("reason", Text),
+    ("stream", Number),
+    ("stack", Number),
+];
+
+const RANGES: Columns =
+    &[("tid", Number), ("start_ns", Number), ("end_ns", Number), ("name", Text), ("path", Text), ("category", Text)];
+
+const CALLS: Columns = &[
+    ("tid", Number),
+    ("cpu", Number),
+    ("start_ns", Number),
+    ("end_ns", Number),
+    ("layer", Text),
+    ("library", Text),
+    ("function", Text),
+    ("depth", Number),
+    ("result", Text),
+    ("failed", Number),
+    ("arguments", Text),
+    ("session", Number),
+    ("correlation", Number),
+    ("stack", Number),
+];
+
+const STACKS: Columns =
+    &[("recording", Text), ("stack", Number), ("process", Number), ("path", Text), ("line", Text), ("file", Text)];
+
+const FRAMES: Columns =
+    &[("recording", Text), ("stack", Number), ("depth", Number), ("name", Text), ("kind", Text), ("module", Text)];
+
+const PROCESSES: Columns = &[
+    ("recording", Text),
+    ("process", Number),
+    ("parent", Number),
+    ("pid", Number),
+    ("comm", Text),
+    ("rank", Number),
+    ("start_ns", Number),
+    ("end_ns", Number),
+];
+
+const THREADS: Columns = &[("recording", Text), ("process", Number), ("pid", Number), ("tid", Number), ("comm", Text)];
+
+const DEVICES: Columns =
+    &[("recording", Text), ("device", Number), ("label", Text), ("name", Text), ("uuid", Text), ("busy_ns", Number)];
+
+const LEDGER: Columns = &[("recording", Text), ("name", Text), ("count", Number)];
+
+const RECORDINGS: Columns = &[
+    ("recording", Text),
+    ("host", Text),
+    ("command", Text),
+    ("version", Text),
+    ("mode", Text),
+    ("start_ns", Number),
+    ("end_ns", Number),
+    ("start_unix_ns", Number),
+    ("status", Number),
+    ("notes", Text),
+];
+
+/// The tables of a recording.
+pub(super) struct Tables<'a> {
+    pub calls: Table<'a>,
+    pub copies: Table<'a>,
+    pub devices: Table<'a>,
+    pub frames: Table<'a>,
+    pub kernels: Table<'a>,
+    pub launches: Table<'a>,
+    pub ledger: Table<'a>,
+    pub processes: Table<'a>,
+    pub ranges: Table<'a>,
+    pub recordings: Table<'a>,
+    pub samples: Table<'a>,
+    pub stacks: Table<'a>,
+    pub threads: Table<'a>,
+    pub waits: Table<'a>,
+}
+
+impl<'a> Tables<'a> {
+    /// Creates all files. A table without rows has a file too, so that a pattern of file names always matches.
+    pub fn create(create: &mut dyn FnMut(&str) -> io::Result<Box<dyn Write + 'a>>) -> io::Result<Self> {
+        let mut files = FILES.into_iter();
+        let mut table = |name: &str, columns: &[Columns]| {
+            let file = files.next().unwrap_or_default();
+            debug_assert_eq!(file.strip_suffix(".parquet"), Some(name));
+            Table::new(create(file)?, &columns.concat())
+        };
+        Ok(Self {
+            calls: table("calls", &[PROCESS, CALLS])?,
+            copies: table("copies", &[PROCESS, WORK, COPIES])?,
+            devices: table("devices", &[DEVICES])?,
+            frames: table("frames", &[FRAMES])?,
+            kernels: table("kernels", &[PROCESS, WORK, KERNELS])?,
+            launches: table("launches", &[PROCESS, LAUNCHES])?,
+            ledger: table("ledger", &[LEDGER])?,
+            processes: table("processes", &[PROCESSES])?,
+            ranges: table("ranges", &[PROCESS, RANGES])?,
+            recordings: table("recordings", &[RECORDINGS])?,
+            samples: table("samples", &[PROCESS, SAMPLES])?,
+            stacks: table("stacks", &[STACKS])?,
+            threads: table("threads", &[THREADS])?,
+            waits: table("waits", &[PROCESS, WAITS])?,
+        })
+    }
+
+    /// Writes the rest of each.
+    pub fn finish(self) -> io::Result<()> {
+        let Self { calls, copies, devices, frames, kernels, launches, ledger, .. } = self;
+        let Self { processes, ranges, recordings, samples, stacks, threads, waits, .. } = self;
+        let first = [calls, copies, devices, frames, kernels, launches, ledger];
+        let second = [processes, ranges, recordings, samples, stacks, threads, waits];
+        first.into_iter().chain(second).try_for_each(Table::finish)
+    }
+}
+
+impl Table<'_> {
+    /// Adds a row of GPU work.
+    pub fn row_of(&mut self, place: &[Cell<'_>; 16], rest: &[Cell<'_>]) -> io::Result<()> {
+        let mut cells = [Cell::Null; 25];
+        let count = place.len() + rest.len();
+        cells[..16].copy_from_slice(place);
+        cells[16..count].copy_from_slice(rest);
+        self.row(&cells[..count])
+    }
+}

@@ -1,0 +1,110 @@
+//! The tables for SQL.
+
+mod support;
+
+use std::{collections::BTreeSet, fs, process::Command};
+
+use export::{View, parquet::FILES};
+use model::event::{Activity, Event, Launch, Work};
+use support::parquet::{Value, files, tables};
+
+/// Check that every file exists, also without any event, and that references lead to rows.
+#[test]
+fn tables_are_complete() {
+    for events in [support::events(), support::events()[..2].to_vec(), Vec::new()] {
+        let tables = tables(&events);
+        assert_eq!(tables.len(), FILES.len());
+        let known: BTreeSet<i64> = tables["stacks"].numbers("stack").into_iter().collect();
+        let framed: BTreeSet<i64> = tables["frames"].numbers("stack").into_iter().collect();
+        assert!(framed.is_subset(&known));
+        for name in ["kernels", "copies", "launches", "samples", "waits", "calls"] {
+            let used = tables[name].numbers("stack");
+            assert!(used.iter().all(|stack| known.contains(stack)), "{name}");
+        }
+        let names: BTreeSet<&str> = tables.values().flat_map(|table| table.texts("recording")).collect();
+        assert!(names.len() <= 1, "{names:?}");
+    }
+}
+
+/// Check names and paths of a known launch, and that work without times has none.
+#[test]
+fn rows_have_names_and_stacks() {
+    let tables = tables(&support::events());
+    let kernels = &tables["kernels"];
+    let evil = "evil;kernel \"quoted\" <b>&amp;\n\u{1b}[31m 5";
+    assert!(kernels.texts("name").contains(&evil));
+    assert_eq!(kernels.columns["start_ns"].iter().filter(|value| **value == Value::Null).count(), 1);
+    assert_eq!(tables["recordings"].texts("host"), ["gpu-box"]);
+    assert_eq!(tables["processes"].texts("comm"), ["python3", "tok worker"]);
+    let path = "_start;main;generate(Model&);forward(Transformer*, int, int);matmul;cudaLaunchKernel";
+    assert!(tables["stacks"].texts("path").contains(&path));
+    assert!(tables["frames"].texts("kind").contains(&"kernel"));
+    assert!(tables["copies"].texts("direction").contains(&"HtoD"));
+}
+
+/// Check that rows of several groups, numbers of any size, and texts that are too many for one group are read back.
+#[test]
+fn large_tables_have_several_groups() {
+    let mut events = support::events();
+    let template = events.iter().find_map(|event| match event {
+        Event::Activity(activity) if activity.graph_node == 0 && matches!(activity.work, Work::Kernel { .. }) => {
+            Some(*activity)
+        }
+        _ => None,
+    });
+    let template = template.expect("an activity");
+    let mut starts = Vec::new();
+    for number in 0..150_000_u32 {
+        let start = 6_000_000_000 + u64::from(number) * u64::from(number % 1_000);
+        let correlation = 1_000_000 + number;
+        starts.push(start as i64);
+        let launch = Launch { session: template.session, correlation, time: start, ..Launch::default() };
+        let activity = Activity { correlation, start, end: start + u64::from(number), ..template };
+        events.extend([Event::Launch(launch), Event::Activity(activity)]);
+    }
+    let last = u64::MAX - 1;
+    events.push(Event::Activity(Activity { correlation: 9_999_999, start: 1, end: last, ..template }));
+    let tables = tables(&events);
+    let kernels = &tables["kernels"];
+    assert_eq!((kernels.groups, tables["launches"].groups), (3, 3));
+    // Those of the example are earlier.
+    let read = kernels.numbers("start_ns").into_iter().filter(|start| *start >= 6_000_000_000).collect::<Vec<_>>();
+    assert!(read == starts, "the times are read back");
+    assert!(kernels.numbers("end_ns").contains(&i64::MAX), "a time that no clock has");
+}
+
+/// Check that DuckDB and Arrow, where they are installed (`pip install duckdb pyarrow`), read the same totals.
+#[test]
+fn databases_read_the_tables() {
+    const SCRIPT: &str = r"
+import glob, sys
+try:
+    import duckdb, pyarrow.parquet
+except ImportError:
+    sys.exit(77)
+for file in glob.glob(sys.argv[1] + '/*'):
+    rows = duckdb.sql(f'SELECT * FROM {file!r}').fetchall()
+    table = pyarrow.parquet.read_table(file)
+    assert rows == list(zip(*table.to_pydict().values())), file
+print(*duckdb.sql(f'''
+    SELECT sum(end_ns - start_ns)::BIGINT, count(*), count(DISTINCT name) FROM '{sys.argv[1]}/kernels.parquet'
+''').fetchall()[0])
+";
+    let events = support::events();
+    let directory = tempfile::tempdir().expect("a directory");
+    for (name, bytes) in files(&events, View::default()) {
+        fs::write(directory.path().join(name), bytes).expect("written");
+    }
+    let python = std::env::var("WARPSCOPE_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let run = match Command::new(python).args(["-c", SCRIPT]).arg(directory.path()).output() {
+        Ok(run) if run.status.code() != Some(77) => run,
+        _ => return support::not_covered("Parquet's readers: `pip install duckdb pyarrow`"),
+    };
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let kernels = &tables(&events)["kernels"];
+    let (ends, starts) = (kernels.numbers("end_ns"), kernels.numbers("start_ns"));
+    let names: BTreeSet<&str> = kernels.texts("name").into_iter().collect();
+    let total = ends.iter().sum::<i64>() - starts.iter().sum::<i64>();
+    let expected = format!("{total} {} {}", kernels.rows, names.len());
+    assert_eq!(String::from_utf8_lossy(&run.stdout).trim(), expected);
+}
