@@ -17,6 +17,7 @@ use crate::support::{
     jsonl::Events,
     oracle::Kind,
     program,
+    programs::WARPSCOPE,
     scene::{lost, number},
     wait_until,
 };
@@ -293,6 +294,26 @@ fn launches_are_counted_without_injection() {
     run.signal(libc::SIGINT);
     run.wait().exits(0);
     target.ends_well();
+}
+
+/// Check that `--no-inject` loses no stack of a running process that launches at full speed: launches are counted when the unwind
+/// tables of its files are ready.
+#[test]
+fn no_stack_is_lost_while_tables_are_compiled() {
+    let scene = Scene::new();
+    let (input, end) = std::io::pipe().expect("a pipe");
+    let mut command = scene.bare_cuda("busy");
+    command.arg(WARPSCOPE).stdin(input).env("WARPSCOPE_SIM", "kernel_ns=1us");
+    let mut target = Running::start(&mut command);
+    assert_eq!(target.stdout_line(), "ready");
+    let pid = target.pid().to_string();
+    Ended::of(&mut scene.warpscope(&["record", "--no-inject", "-p", &pid, "-d", "0.5", "-o", "x.wscope"])).exits(0);
+    let report = scene.report("x.wscope");
+    let launches = report["events"].as_array().expect("events").iter().find(|event| event["name"] == "kernel-launches");
+    assert!(number(launches.expect("the event"), "count") > 0);
+    assert_eq!(lost(&report), 0, "{}", report["lost"]);
+    drop(end);
+    target.wait().exits(0);
 }
 
 /// Check that a process without CUDA is only sampled, and that a process that does not exist is an error.

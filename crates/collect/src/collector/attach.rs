@@ -30,11 +30,13 @@ impl<S: Sink> Collector<S> {
         for (pid, image) in pids.iter().zip(1..) {
             self.adopt(*pid, ProcessId(image), 0, "");
         }
-        // Loading takes as long as compiling. The library then waits for the tables.
+        // It is loaded while tables are compiled, and then waits for them.
         self.attaching = injection.map(|injection| Attaching::start(pids, injection));
         let waits = injection.is_some() || self.events.is_some();
         let deadline = Instant::now() + FIRST_TABLES;
-        while waits && self.unwinding.is_compiling() && Instant::now() < deadline {
+        // A signal that is not read, such as that of a child of ours, would make every wait end at once.
+        let stopped = |collector: &Self| collector.signals.stop_requested() || Instant::now() >= deadline;
+        while waits && self.unwinding.is_compiling() && !stopped(self) {
             if !self.gather() {
                 self.sleep(IDLE, None);
             }
@@ -76,6 +78,7 @@ impl<S: Sink> Collector<S> {
     pub(super) fn end_attaching(&mut self) {
         let deadline = Instant::now() + LAST_ENTRIES;
         while self.attaching.as_ref().is_some_and(Attaching::is_pending) && Instant::now() < deadline {
+            self.signals.stop_requested();
             if !self.gather() {
                 self.sleep(IDLE, None);
             }

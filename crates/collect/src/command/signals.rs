@@ -68,6 +68,8 @@ pub struct Signals {
     descriptor: OwnedFd,
     /// A dump was requested.
     dump: Cell<bool>,
+    /// A stop was requested.
+    stop: Cell<bool>,
 }
 
 /// One signal.
@@ -110,7 +112,7 @@ impl Signals {
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
-            Ok(Self { descriptor: OwnedFd::from_raw_fd(fd), dump: Cell::new(false) })
+            Ok(Self { descriptor: OwnedFd::from_raw_fd(fd), dump: Cell::new(false), stop: Cell::new(false) })
         }
     }
 
@@ -129,9 +131,14 @@ impl Signals {
         }
     }
 
-    /// Whether a stop was requested, by a signal or the terminal; used without a command to forward signals to.
+    /// Whether a stop was ever requested, by a signal or the terminal; used without a command to forward signals to.
     pub fn stop_requested(&self) -> bool {
-        std::iter::from_fn(|| self.next()).any(|signal| !matches!(signal, Signal::Child | Signal::Dump))
+        while let Some(signal) = self.next() {
+            if !matches!(signal, Signal::Child | Signal::Dump) {
+                self.stop.set(true);
+            }
+        }
+        self.stop.get()
     }
 
     /// Whether a dump was requested since the last call.
