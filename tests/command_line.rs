@@ -19,7 +19,7 @@ fn doctor_reports_every_topic() {
 #[test]
 fn doctor_fails_without_privileges() {
     let scene = Scene::new();
-    std::fs::copy(programs::WARPSCOPE, scene.path("warpscope")).expect("a copy");
+    programs::copy(programs::WARPSCOPE, scene.path("warpscope"));
     let run = Ended::of(scene.bare(scene.path("warpscope")).arg("doctor").uid(65534).gid(65534)).exits(1);
     assert!(run.out().contains("FAIL  privilege"), "{}", run.out());
     assert!(run.out().contains("run as root (sudo)"), "{}", run.out());

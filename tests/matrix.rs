@@ -9,6 +9,7 @@ use model::event::StackEnd;
 use crate::support::{
     Ended, Scene,
     natives::native,
+    programs,
     recording::{Recording, line},
     scene::lost,
 };
@@ -103,7 +104,7 @@ fn stacks_continue_past_return_probes() {
     let scene = Scene::new();
     // A copy: probes stop every process that runs the file, those of other tests too.
     let shapes = scene.text("shapes");
-    std::fs::copy(native("shapes"), &shapes).expect("it was built");
+    programs::copy(native("shapes"), &shapes);
     let record = scene.record("--sim -q --gpu-only -o x.wscope", &format!("{shapes} launch 50"));
     let probed = ["middle", "recursion", "compare"].map(|function| format!("{shapes}:{function}"));
     let mut trace = vec!["trace", "-q", "--no-gpu", "-o", "calls.jsonl"];

@@ -156,7 +156,7 @@ fn address_space_limits_are_explained() {
 #[track_caller]
 fn assert_explained_for_caller(words: &[&str], wrapper: &[&str]) {
     let scene = Scene::new();
-    fs::copy(program("behave"), scene.path("behave")).expect("a copy");
+    programs::copy(program("behave"), scene.path("behave"));
     let behave = scene.text("behave");
     let command = [wrapper, &[behave.as_str(), "status"]].concat();
     let mut record = scene.record_words("--sim -o x.wscope", &command);
@@ -178,7 +178,7 @@ fn user_namespaces_and_thread_limits_are_explained() {
 #[test]
 fn other_users_are_explained() {
     let scene = Scene::new();
-    fs::copy(program("behave"), scene.path("behave")).expect("a copy");
+    programs::copy(program("behave"), scene.path("behave"));
     let (uid, behave) = (format!("--reuid={}", id("-u")), scene.text("behave"));
     let command = ["setpriv", &uid, "--clear-groups", &behave, "status"];
     Ended::of(&mut scene.record_words("--sim -o x.wscope", &command)).exits(42);

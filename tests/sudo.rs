@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::MetadataExt};
 use crate::support::{
     Ended, Scene,
     attacker::{USER, id, with_sudo},
-    program,
+    program, programs,
     scene::{lost, number},
 };
 
@@ -38,7 +38,7 @@ fn command_runs_as_the_caller() {
 fn cuda_programs_of_the_caller_are_recorded() {
     let scene = Scene::new();
     // Other users may have no access to the build directory.
-    fs::copy(program("truth"), scene.path("truth")).expect("a copy");
+    programs::copy(program("truth"), scene.path("truth"));
     let command = format!("{} 2 2 1 1 500", scene.text("truth"));
     let mut command = scene.record("--sim -q -o x.wscope -o x.folded", &command);
     Ended::of(with_sudo(&mut command).env("WARPSCOPE_SIM", "kernel_ns=3us")).exits(0);

@@ -22,7 +22,7 @@ fn leaks_stay_within_the_users_share() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
     let (monitor, _pilot) = Monitor::with_pilot(&scene, "");
     // Other users may have no access to the build directory.
-    fs::copy(program("watched"), attacker.path("watched")).expect("a copy");
+    programs::copy(program("watched"), attacker.path("watched"));
     for library in fs::read_dir(programs::libraries()).expect("libraries").map(|entry| entry.expect("a file").path()) {
         fs::copy(&library, attacker.path(&library.file_name().expect("a name").to_string_lossy())).expect("a copy");
     }

@@ -9,7 +9,7 @@ use std::{
 use crate::support::{
     Ended, Scene,
     attacker::{Attacker, with_sudo},
-    program,
+    program, programs,
 };
 
 const OUTPUTS: [&str; 6] = ["x.wscope", "x.svg", "x.folded", "x.jsonl", "x.json", "x.cpu.txt"];
@@ -128,7 +128,7 @@ fn outputs_replaced_by_fifos_are_replaced() {
 #[test]
 fn callers_own_their_outputs() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
-    fs::copy(program("behave"), attacker.path("behave")).expect("a copy");
+    programs::copy(program("behave"), attacker.path("behave"));
     let options = format!("--sim -q {}", outputs_in(""));
     Ended::of(&mut record(&scene, &attacker, &options, &["./behave", "status"])).exits(42);
     for name in OUTPUTS {

@@ -12,7 +12,7 @@ use crate::support::{
     calls::{Trace, account},
     folded::{self, kernels_by_path},
     oracle::{Kind, Walk},
-    program,
+    program, programs,
     scene::number,
     truth::Truth,
 };
@@ -28,7 +28,7 @@ fn a_flood_is_bounded_and_counted() {
     let scene = Scene::new();
     for name in ["truth", "flood"] {
         // Other users may have no access to the build directory.
-        fs::copy(program(name), scene.path(name)).expect("a copy");
+        programs::copy(program(name), scene.path(name));
     }
     let walk = Walk { processes: 2, threads: 2, streams: 2, devices: 2, launches: 5_000, graphs: false };
     let script =
@@ -97,7 +97,7 @@ fn wait_with_peak(child: Child) -> (i32, u64) {
 fn a_hostile_writer_of_calls_is_survived() {
     let scene = Scene::new();
     for name in ["traced", "rings"] {
-        fs::copy(program(name), scene.path(name)).expect("a copy");
+        programs::copy(program(name), scene.path(name));
     }
     let script = "./rings 4 ready & until [ -e ready ]; do sleep 0.01; done; ./traced account account && wait $!";
     let mut command = scene.trace_words("--sim -q --calls-from cupti -o x.wscope -o x.jsonl", &["sh", "-c", script]);

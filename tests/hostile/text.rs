@@ -2,7 +2,7 @@
 
 use std::{fs, process::Command};
 
-use crate::support::{Ended, Scene, program, programs::libraries};
+use crate::support::{Ended, Scene, program, programs};
 
 /// Clears the screen, and then imitates a message of warpscope.
 const NAME: &str = "a\u{1b}[2J\u{202e}\nwarpscope: forged";
@@ -24,7 +24,7 @@ fn hostile_names_are_escaped() {
     let directory = scene.path(NAME);
     fs::create_dir(&directory).expect("a directory");
     let truth = directory.join("b\u{1b}c\nforged");
-    fs::copy(program("truth"), &truth).expect("a copy");
+    programs::copy(program("truth"), &truth);
     let truth = truth.to_str().expect("it is text");
     let words = [truth, "1", "2", "1", "1", "300"];
     let sim = |command: &mut Command| Ended::of(command.env("WARPSCOPE_SIM", "kernel_ns=3us"));
@@ -35,7 +35,8 @@ fn hostile_names_are_escaped() {
     let run = sim(&mut scene.trace_words("--sim --live --stacks -o t.wscope", &words)).exits(0);
     is_harmless("trace", &run.stderr);
     is_harmless("report of a trace", &Ended::of(&mut scene.warpscope(&["report", "t.wscope"])).exits(0).stdout);
-    let listed = Ended::of(scene.warpscope(&["trace", "--list", "--lib", truth]).env("LD_LIBRARY_PATH", libraries()));
+    let listed =
+        Ended::of(scene.warpscope(&["trace", "--list", "--lib", truth]).env("LD_LIBRARY_PATH", programs::libraries()));
     is_harmless("the list", &listed.stdout);
 
     // Errors contain file names.

@@ -10,7 +10,7 @@ use std::{
 use crate::support::{
     Ended, Scene,
     monitor::{Metrics, Monitor, Watched, get},
-    programs::WARPSCOPE,
+    programs::{self, WARPSCOPE},
     wait_until,
 };
 
@@ -158,7 +158,7 @@ fn mistakes_are_reported() {
     ends(&["--config", "bad.toml"]).says(&["max-serie", "did you mean max-series?"]);
     ends(&["--metrics-addr", "127.0.0.1:0", "--cgroup", "no-such-group"]).says(&["no-such-group"]);
     // Other users may have no access to the build directory.
-    fs::copy(WARPSCOPE, scene.path("warpscope")).expect("a copy");
+    programs::copy(WARPSCOPE, scene.path("warpscope"));
     let mut unprivileged = scene.bare(scene.path("warpscope"));
     Ended::of(unprivileged.arg("monitor").uid(65534).gid(65534)).exits(1).says(&["root"]);
     let mut elsewhere = scene.bare("unshare");

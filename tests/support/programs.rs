@@ -23,7 +23,7 @@ pub fn libraries() -> PathBuf {
 /// Copies a program. Another process does it: if this one wrote the copy, a thread that forks meanwhile would keep it open for
 /// writing for a moment, and it could not be run.
 pub fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) {
-    run(Command::new("cp").arg(from.as_ref()).arg(to.as_ref()));
+    run(Command::new("cp").arg("--preserve=mode").arg(from.as_ref()).arg(to.as_ref()));
 }
 
 /// Returns the path of the compiled program of this name.
