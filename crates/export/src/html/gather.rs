@@ -179,7 +179,7 @@ impl Gather<'_, '_> {
 
     fn cause(&mut self, cause: Cause<'_>) {
         let Cause::Ran(Joined { launch, activity, capture }) = cause else { return };
-        // Without times it has no position on a time line; the ledger counts it.
+        // Without times it has no position on a timeline; the ledger counts it.
         if activity.start == 0 || activity.end < activity.start {
             return;
         }

@@ -8,7 +8,7 @@ use super::values;
 
 const TRACE_HELP: &str = "The file extension selects the format; -o may be repeated:
   .wscope   recording; can be converted to every other format later
-  .html     report for the browser: time line and tables in one file
+  .html     report for the browser: timeline and tables in one file
   .jsonl    one JSON object per call, request and kernel
   .json     Chrome trace (chrome://tracing, Perfetto)
 

@@ -126,7 +126,7 @@ mod tests {
         let stack = |frames: &[&str]| frames.iter().map(|frame| (*frame).to_owned()).collect::<Vec<_>>();
         let allocator = stack(&["main", "c10::cuda::CUDACachingAllocator::Native::malloc(void**)"]);
         assert_eq!(remark(&allocator, true), PYTORCH);
-        assert_eq!(remark(&allocator, false), "", "its allocator is asked, but keeps nothing");
+        assert_eq!(remark(&allocator, false), "", "its allocator keeps nothing");
         assert_eq!(remark(&stack(&["main", "[libc10_cuda.so]"]), true), PYTORCH);
         assert_eq!(remark(&stack(&["main", "load(Model*)"]), true), "");
     }

@@ -23,7 +23,7 @@ class App {
     const { head } = recording;
     return [
       ['flame', 'Flame graph', new FlameGraph(this)],
-      ['time', 'Time line', new TimeLine(this), recording.op.start.length + recording.sample.time.length + recording.call.start.length > 0],
+      ['time', 'Timeline', new TimeLine(this), recording.op.start.length + recording.sample.time.length + recording.call.start.length > 0],
       ['kernels', 'Kernels', table('kernels', kernelTable), has(FAMILY.kernel, recording.gpu.node)],
       ['paths', 'Call paths', table('paths', pathTable), recording.gpu.node.length],
       ['lines', 'Lines', table('lines', app => codeTable(app, false)), recording.function.some((name, frame) => name !== frame && recording.family[frame] <= FAMILY.system)],
@@ -213,8 +213,8 @@ class App {
 
   help() {
     const rows = [['/', 'search: text, or /regular expression/'], ['Esc', 'back: search, zoom, selection, time range'], ['1 … 9', 'tabs'],
-      ['arrows, Enter', 'move in the flame graph and in tables, zoom'], ['W S A D', 'zoom and pan the time line; the wheel zooms, dragging pans'],
-      ['drag over the strip', 'select a time range for all tabs; double-click clears it'], ['Shift + drag', 'the same in the time line'], ['?', 'this help']];
+      ['arrows, Enter', 'move in the flame graph and in tables, zoom'], ['W S A D', 'zoom and pan the timeline; the wheel zooms, dragging pans'],
+      ['drag over the strip', 'select a time range for all tabs; double-click clears it'], ['Shift + drag', 'the same in the timeline'], ['?', 'this help']];
     const dialog = element('dialog', { onclose: () => dialog.remove() },
       element('table', {}, ...rows.map(([key, text]) => element('tr', {}, element('td', {}, element('kbd', {}, key)), element('td', {}, text)))),
       element('p', { class: 'faint' }, 'The address of this page contains the view: copy it to share what you see.'),
@@ -266,7 +266,7 @@ function findings(app) {
   for (const note of summary.notes.slice(0, 3)) warn(note);
   ['GPU operations', 'CPU samples', 'waits', 'off-CPU intervals', 'calls'].forEach((what, index) => {
     if (stride[index] > 1) {
-      warn(`The time line and time ranges show 1 of ${formatCount(stride[index])} of the ${formatCount(seen[index])} ${what}. Sums over the whole recording are exact.`);
+      warn(`The timeline and time ranges show 1 of ${formatCount(stride[index])} of the ${formatCount(seen[index])} ${what}. Sums over the whole recording are exact.`);
     }
   });
   return lines;
@@ -313,7 +313,7 @@ function describeSelection(app, sel) {
   const lines = [];
   const buttons = [
     app.current.id === 'flame' ? null : element('button', { onclick: () => app.showFlame(sel) }, 'flame graph'),
-    app.current.id === 'time' || !recording.op.start.length ? null : element('button', { onclick: () => app.state.set({ tab: 'time' }) }, 'time line'),
+    app.current.id === 'time' || !recording.op.start.length ? null : element('button', { onclick: () => app.state.set({ tab: 'time' }) }, 'timeline'),
     node ? element('button', { onclick: event => copyText(recording.path(node).map(at => recording.names[recording.frame[at]]).join(';')).then(copied => {
       event.target.textContent = copied ? 'copied' : 'cannot copy';
     }) }, 'copy path') : null,

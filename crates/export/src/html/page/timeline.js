@@ -1,4 +1,4 @@
-// The time line: streams of every device, then threads. It draws one thing per pixel, found by binary search, so that the
+// The timeline: streams of every device, then threads. It draws one thing per pixel, found by binary search, so that the
 // cost depends on the width of the screen, not on the number of events.
 
 const TIME_LABEL = 190;
@@ -73,7 +73,7 @@ function runs(keys, each) {
 class TimeLine {
   constructor(app) {
     this.app = app;
-    this.canvas = element('canvas', { tabindex: '0', 'aria-label': 'Time line', class: 'graph' });
+    this.canvas = element('canvas', { tabindex: '0', 'aria-label': 'Timeline', class: 'graph' });
     this.scroll = element('div', { class: 'scroll' }, this.canvas);
     this.note = element('span', { class: 'faint' });
     this.root = element('div', { class: 'tab' }, element('div', { class: 'controls' }, this.note, element('span', { class: 'grow' }),
@@ -88,7 +88,7 @@ class TimeLine {
     new ResizeObserver(() => this.draw()).observe(this.scroll);
   }
 
-  /** The rows, from top to bottom. They are made when the time line is first shown. */
+  /** The rows, from top to bottom. They are made when the timeline is first shown. */
   makeRows() {
     const { recording } = this.app;
     const { op, sample, call, wait, head } = recording;
