@@ -212,6 +212,8 @@ pub struct Losses {
     pub waits: u64,
     /// Allocations and frees of tensors that did not fit into the ring buffer.
     pub tensors: u64,
+    /// Off-CPU intervals with a switch that the kernel did not report.
+    pub switches: u64,
     /// Records of a type or length that the programs do not write.
     pub unparsed: u64,
     /// Failed reads of maps: sums are missing from what was read.

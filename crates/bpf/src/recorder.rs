@@ -303,6 +303,7 @@ impl Recorder {
             hits: count(loss::LOSS_HIT),
             waits: count(loss::LOSS_WAIT),
             tensors: count(loss::LOSS_TENSOR),
+            switches: count(loss::LOSS_SWITCH),
             unparsed: self.unparsed.get(),
             unread: self.unread.get(),
         }

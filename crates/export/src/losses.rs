@@ -269,6 +269,9 @@ fn cause_sentence(cause: LossCause) -> &'static str {
         LossCause::RingTensors => {
             "allocation or free of a tensor was lost: the ring buffer was full|allocations and frees of tensors were lost: the ring buffer was full"
         }
+        LossCause::MissedSwitches => {
+            "off-CPU interval is missing: the kernel did not report a switch of its thread|off-CPU intervals are missing: the kernel did not report a switch of their threads"
+        }
         LossCause::RingWaits => "wait was lost: the ring buffer was full|waits were lost: the ring buffer was full",
         LossCause::Handovers => {
             "launch or CPU sample of PyTorch's autograd appears under its own thread: it is not known which backward() caused it|launches and CPU samples of PyTorch's autograd appear under their own threads: it is not known which backward() caused them"

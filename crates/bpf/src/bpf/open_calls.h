@@ -53,11 +53,12 @@ struct thread_calls {
 	u64 runtime;
 	u64 runtime_bytes;
 	struct syscall_record syscall;
-	u64 switched_out; /* when it last left a CPU */
+	u64 switched_out; /* when it left the CPU; 0 if it runs */
 	u64 wait_stack; /* its stack then, native and Python; 0 if not taken */
 	u64 wait_python;
 	u32 state;
 	u32 preempted;
+	u64 switches; /* how often it was seen to leave a CPU */
 	struct open_call calls[CALL_DEPTH];
 	struct seen_launch seen[SEEN_LAUNCHES];
 };

@@ -10,7 +10,12 @@
 /* Set before loading: report tracepoints of every process, not only of followed ones. */
 const volatile bool points_of_all = false;
 
-/* A followed thread is scheduled again: reports when it left the CPU, for how long and, on request, its stack. */
+/*
+ * A followed thread is scheduled again: reports when it left the CPU, for how long and, on request, its stack.
+ *
+ * Single switches have been missing while other programs were attached to the same tracepoint or removed from it. They are
+ * counted: a thread leaves the CPU twice in a row, or is scheduled twice.
+ */
 SEC("tp_btf/sched_switch")
 int BPF_PROG(thread_switch, bool preempted, struct task_struct *from, struct task_struct *to)
 {
@@ -22,6 +27,9 @@ int BPF_PROG(thread_switch, bool preempted, struct task_struct *from, struct tas
 	if (image) {
 		calls = bpf_task_storage_get(&thread_calls, from, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 		if (calls) {
+			if (calls->switched_out)
+				count_loss(LOSS_SWITCH);
+			calls->switches++;
 			calls->switched_out = now;
 			calls->state = BPF_CORE_READ(from, __state);
 			calls->preempted = preempted;
@@ -38,9 +46,14 @@ int BPF_PROG(thread_switch, bool preempted, struct task_struct *from, struct tas
 	}
 	pid = BPF_CORE_READ(to, tgid);
 	calls = pid ? bpf_task_storage_get(&thread_calls, to, 0, 0) : 0;
-	if (!calls || !calls->switched_out)
+	if (!calls)
 		return 0;
 	image = image_of(pid);
+	if (!calls->switched_out) {
+		if (calls->switches && image)
+			count_loss(LOSS_SWITCH);
+		return 0;
+	}
 	if (image) {
 		struct switch_record record = {
 			.type = RECORD_SWITCH,

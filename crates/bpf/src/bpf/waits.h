@@ -166,6 +166,9 @@ static __always_inline void begin_wait(void *ctx, struct task_struct *task, stru
 		count_loss(LOSS_HIT);
 		return;
 	}
+	/* It was scheduled again unseen. */
+	if (waiting->since)
+		count_loss(LOSS_SWITCH);
 	user = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
 	waiting->pid = pid_tgid >> 32;
 	waiting->tid = (u32)own_pid_tgid(pid_tgid);
@@ -219,6 +222,8 @@ int BPF_PROG(off_cpu, bool preempted, struct task_struct *from, struct task_stru
 
 	if (waiting && waiting->since)
 		end_wait(to, waiting, now);
+	else if (waiting && image_of(BPF_CORE_READ(to, tgid)))
+		count_loss(LOSS_SWITCH);
 	if (image)
 		begin_wait(ctx, from, image, preempted, now);
 	if (image || waiting)

@@ -203,6 +203,7 @@ impl<S: Sink> Collector<S> {
             (LossCause::Hits, losses.hits + self.events.as_ref().map_or(0, |_| self.recorder.hits_missed())),
             (LossCause::RingWaits, losses.waits),
             (LossCause::RingTensors, losses.tensors),
+            (LossCause::MissedSwitches, losses.switches),
             (LossCause::Mappings, mappings),
             (LossCause::UnparsedRecords, losses.unparsed + self.mappings.as_ref().map_or(0, Mappings::unparsed)),
             (LossCause::UnwindTables, self.unwinding.panics()),

@@ -105,11 +105,13 @@ pub enum LossCause {
     RingWaits = 40,
     /// Allocations and frees of tensors, dropped because the ring buffer was full.
     RingTensors = 41,
+    /// Off-CPU intervals of threads whose switch the kernel did not report.
+    MissedSwitches = 42,
 }
 
 impl LossCause {
     /// All causes, by number.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::RingLaunches,
         Self::RingStacks,
         Self::RingSamples,
@@ -138,6 +140,7 @@ impl LossCause {
         Self::Handovers,
         Self::RingWaits,
         Self::RingTensors,
+        Self::MissedSwitches,
     ];
 
     /// Returns the cause with this number.

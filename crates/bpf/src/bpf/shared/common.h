@@ -70,7 +70,8 @@ enum loss {
 	LOSS_HIT = 8, /* hits of `--event` that fitted neither into their map nor into the ring */
 	LOSS_WAIT = 9, /* waits of threads that launch GPU work that did not fit into the ring */
 	LOSS_TENSOR = 10, /* allocations and frees of tensors that did not fit into the ring */
-	LOSS_COUNT = 11,
+	LOSS_SWITCH = 11, /* off-CPU intervals with a switch that the kernel did not report */
+	LOSS_COUNT = 12,
 };
 
 /* The programs whose time is measured; indices of the map `costs`. */
