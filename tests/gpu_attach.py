@@ -113,7 +113,7 @@ def profiler(options, program):
     beside = program.profile()
     wrong = attached.end()
     after = program.profile()
-    paused = sum(pause["dur_ns"] for pause in attached.report.get("pauses", [])) / 1e6 if not wrong else 0
+    paused = sum(pause["ns"] for pause in attached.report.get("pauses", [])) / 1e6 if not wrong else 0
     print(f"torch.profiler: {alone} events alone, {beside} beside record, which paused for {paused:.0f} ms, {after} afterwards", flush=True)
     return wrong + ([] if alone == beside == after else ["torch.profiler does not see the same events"])
 

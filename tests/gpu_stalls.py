@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Checks `record --stalls` with kernels that each have one known bottleneck. Needs a GPU, nvcc, root; Triton if it is installed.
+
+    tests/gpu_stalls.py --warpscope target/release/warpscope [--out DIR]
+
+Compiles `gpu_stalls/bottlenecks.cu`, whose comments mark the line and the stall of each kernel, records it, and compares. The
+kernel of `examples/triton_add.py` must show lines of its Python source. Prints a table; exits with 1 if a line is not the one
+that was marked, or if samples were lost.
+"""
+
+import argparse
+import json
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+from gpu_examples import EXAMPLES, PYTHON, ROOT, run
+
+SOURCE = ROOT / "tests/gpu_stalls/bottlenecks.cu"
+
+
+def expected():
+    """The marked line, and the stalls that are right there, of each kernel."""
+    marks, kernel = {}, None
+    for number, line in enumerate(SOURCE.read_text().splitlines(), 1):
+        if found := re.match(r"__global__ void (\w+)\(", line):
+            kernel = found[1]
+        if found := re.search(r"// bottleneck: (.*)", line):
+            marks[kernel] = number, found[1].split(" | ")
+    return marks
+
+
+def record(warpscope, out, name, command):
+    recording = out / f"{name}.wscope"
+    done = run([warpscope, "record", "--as-root", "--gpu-only", "--stalls", "-o", recording, "--", *command])
+    if done.returncode:
+        sys.exit(f"cannot record {name}: {done.stderr[-800:]}")
+    report = json.loads(run([warpscope, "report", "--json", recording]).stdout)
+    if "stalls" not in report:
+        sys.exit(f"{name}: no samples: {report['notes']}")
+    stalls = report["stalls"]
+    print(f"{name}: {stalls['samples']} samples, {stalls['dropped']} dropped, {stalls['memory_bytes'] >> 20} MiB of device memory", flush=True)
+    return stalls, [f"{name}: {stalls['dropped']} samples were dropped"] if stalls["dropped"] else []
+
+
+def compare(stalls):
+    wrong = []
+    for kernel, (number, right) in expected().items():
+        lines = [line for line in stalls["lines"] if line["kernel"].split("(")[0] == kernel]
+        if not lines:
+            wrong.append(f"{kernel} has no samples")
+            continue
+        first = max(lines, key=lambda line: line["samples"])
+        share = first["samples"] / sum(line["samples"] for line in lines)
+        print(f"  {kernel:<10} {first['line']:<40} {share:6.1%} of its samples, {first['stall']:<20} expected: line {number}, {' or '.join(right)}")
+        # The innermost inlined function comes last; the marked line is one of the frames.
+        if right == ["any"]:
+            continue
+        if f"{SOURCE.name}:{number}" not in first["line"]:
+            wrong.append(f"{kernel}: most samples are at {first['line']}, not at line {number}")
+        if first["stall"] not in right:
+            wrong.append(f"{kernel}: {first['stall']}, not {' or '.join(right)}")
+    return wrong
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--warpscope", required=True, type=Path)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    out = options.out or Path(tempfile.mkdtemp(prefix="warpscope-gpu-"))
+    out.mkdir(parents=True, exist_ok=True)
+    program = out / "bottlenecks"
+    built = run(["nvcc", "-O2", "-lineinfo", "-arch=native", "-o", program, SOURCE])
+    if built.returncode:
+        sys.exit(f"cannot compile {SOURCE}: {built.stderr}")
+    stalls, wrong = record(options.warpscope, out, "bottlenecks", [program, "40"])
+    wrong += compare(stalls)
+    if run([PYTHON, "-c", "import triton"]).returncode == 0:
+        stalls, lost = record(options.warpscope, out, "triton", [PYTHON, EXAMPLES / "triton_add.py"])
+        wrong += lost
+        if not any("triton_add.py:" in line["line"] for line in stalls["lines"]):
+            wrong.append(f"triton: no line of its Python source: {[line['line'] for line in stalls['lines']][:5]}")
+    for text in wrong:
+        print(f"WRONG: {text}")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
