@@ -72,11 +72,13 @@ fn is_exact(report: &Value, launches: u64, clients: &[&str]) {
 }
 
 /// Check that a client that comes twice and never unsubscribes has all its records, with its own clock, and that warpscope records
-/// every launch before, between and after; with slots that the loader fills at once and protects, and with slots that it fills at
-/// the first call.
+/// every launch before, between and after; with slots that the loader fills at once and protects, with slots that it fills at
+/// the first call, and with functions that the client looks up by name.
 #[test]
 fn clients_that_stay_subscribed_work() {
-    for binding in ["now", "lazy"] {
+    let bindings: [&[&str]; 3] =
+        [&["-lcupti", "-Wl,-z,now"], &["-lcupti", "-Wl,-z,lazy"], &[r#"-DBY_NAME="libcupti.so.13""#]];
+    for binding in bindings {
         let scene = Scene::new();
         let path = scene.path("client");
         let libraries = programs::libraries();
@@ -85,7 +87,8 @@ fn clients_that_stay_subscribed_work() {
                 .args(["-O1", "-g", "-fno-omit-frame-pointer", "-o"])
                 .args([&path, &programs::sources().join("programs/profiled.c")])
                 .arg(format!("-L{}", libraries.display()))
-                .args(["-lcuda", "-lcupti", &format!("-Wl,-z,{binding}")]),
+                .arg("-lcuda")
+                .args(binding),
         );
         let mut client = Profiled::start(
             &mut scene.record("--sim --gpu-only -o x.wscope -o x.jsonl -o x.json", &scene.text("client")),

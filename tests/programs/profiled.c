@@ -1,5 +1,6 @@
 /* A program that uses CUPTI itself, as PyTorch does with Kineto: it imports libcupti's functions, stays subscribed between two
- * recordings, and sets its own clock, buffers and kinds each time.
+ * recordings, and sets its own clock, buffers and kinds each time. With BY_NAME it looks the functions up when it first calls
+ * them, as XLA does.
  *
  * Executes commands from its input, one per line, and answers each with a line:
  *
@@ -32,6 +33,30 @@ int cuptiActivityEnable(unsigned);
 int cuptiActivityDisable(unsigned);
 int cuptiActivityFlushAll(unsigned);
 int cuptiActivityGetNextRecord(uint8_t *, size_t, uint8_t **);
+
+#ifdef BY_NAME
+#include <dlfcn.h>
+
+static void *find(const char *name) {
+    static void *library;
+    void *found;
+    if (!library) library = dlopen(BY_NAME, RTLD_LAZY);
+    if (!library || !(found = dlsym(library, name))) exit(2);
+    return found;
+}
+
+#define FOUND(name) ({ static void *at; if (!at) at = find(#name); (__typeof__(&name))at; })
+#define cuptiSubscribe FOUND(cuptiSubscribe)
+#define cuptiUnsubscribe FOUND(cuptiUnsubscribe)
+#define cuptiFinalize FOUND(cuptiFinalize)
+#define cuptiEnableCallback FOUND(cuptiEnableCallback)
+#define cuptiActivityRegisterTimestampCallback FOUND(cuptiActivityRegisterTimestampCallback)
+#define cuptiActivityRegisterCallbacks FOUND(cuptiActivityRegisterCallbacks)
+#define cuptiActivityEnable FOUND(cuptiActivityEnable)
+#define cuptiActivityDisable FOUND(cuptiActivityDisable)
+#define cuptiActivityFlushAll FOUND(cuptiActivityFlushAll)
+#define cuptiActivityGetNextRecord FOUND(cuptiActivityGetNextRecord)
+#endif
 
 enum { SIZE = 1 << 16, MOST = 64, MEMCPY = 1, MEMSET = 2, KERNEL = 10, RESOURCE = 3, CONTEXT_DESTROYED = 2 };
 

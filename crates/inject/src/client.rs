@@ -2,8 +2,8 @@
 //!
 //! CUPTI has one subscriber, one pair of buffer functions, one clock and one set of activity kinds per process. So when
 //! another client comes, this library steps aside: it stops recording, keeps the caller waiting until that is done, and
-//! returns when the other client has left. Clients call libcupti through import slots. These lead to the [`wrappers`],
-//! which note what the client has set up.
+//! returns when the other client has left. Clients call libcupti through import slots, or by addresses that they look up by
+//! name. Both lead to the [`wrappers`], which note what the client has set up.
 //!
 //! ```text
 //!  other client    cuptiSubscribe ...waits... enables, records, flushes ... cuptiUnsubscribe, or idle
@@ -15,8 +15,9 @@
 //! restored before its owner's next call has any effect.
 
 mod arrival;
-mod imports;
 mod known;
+mod modules;
+mod redirect;
 mod standing;
 mod watch;
 mod wrappers;

@@ -12,19 +12,19 @@ use cupti::types::{
 };
 
 use super::arrival::arrive;
-use super::imports::Import;
 use super::known::{self, Arrival, Subscription};
+use super::redirect::Function;
 use super::standing::{OCCUPIED, is_recording};
 use crate::library::{self, Cupti};
 use crate::lifecycle::guarded;
 use crate::{buffers, kinds};
 
-/// Returned if the library is used without CUPTI, which cannot happen: an import is redirected only once CUPTI is known.
+/// Returned if the library is used without CUPTI, which cannot happen: a call is redirected only once CUPTI is known.
 const NOT_INITIALIZED: CuptiResult = result::NOT_INITIALIZED;
 
 /// Lists the wrapped functions.
-pub fn imports(cupti: &Cupti) -> Vec<Import> {
-    let imports = [
+pub fn functions(cupti: &Cupti) -> Vec<Function> {
+    let functions = [
         (c"cuptiSubscribe", cupti.subscribe as usize, subscribe as Subscribe as usize),
         (c"cuptiSubscribe_v2", cupti.subscribe_v2.map_or(0, |f| f as usize), subscribe_v2 as SubscribeV2 as usize),
         (c"cuptiUnsubscribe", cupti.unsubscribe as usize, unsubscribe as Unsubscribe as usize),
@@ -50,8 +50,8 @@ pub fn imports(cupti: &Cupti) -> Vec<Import> {
         (c"cuptiActivityDisable", cupti.disable as usize, disable as ActivitySwitch as usize),
         (c"cuptiActivityFlushAll", cupti.flush_all as usize, flush_all as ActivityFlushAll as usize),
     ];
-    let imports = imports.into_iter().filter(|(_, real, _)| *real != 0);
-    imports.map(|(name, real, wrapper)| Import { name, real, wrapper }).collect()
+    let functions = functions.into_iter().filter(|(_, real, _)| *real != 0);
+    functions.map(|(name, real, wrapper)| Function { name, real, wrapper }).collect()
 }
 
 /// The client, which this is a function of, is about to use CUPTI.

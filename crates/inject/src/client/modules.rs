@@ -1,26 +1,7 @@
-//! Redirects imported functions: a module calls another module's function through a slot of its own, which the loader has
-//! filled with the function's address. A slot can be changed at any time with one store.
-//!
-//! Only modules that name libcupti as a dependency are changed, and only slots that lead to the libcupti that this library
-//! uses. The loader protects most slots against writing (RELRO): their page becomes writable for the time of the store.
+//! The modules that the loader has loaded, as it describes them: segments, dynamic sections, symbols and slots.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
-
-/// A function that other modules import: its name, its address, and the function to call instead.
-#[derive(Clone, Copy, Debug)]
-pub struct Import {
-    pub name: &'static CStr,
-    pub real: usize,
-    pub wrapper: usize,
-}
-
-/// Where slots lead afterwards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum To {
-    Wrapper,
-    Real,
-}
 
 /// Types of relocations whose slot holds a function's address.
 const GLOB_DAT: u64 = 6;
@@ -47,35 +28,25 @@ mod tag {
     pub const RELA_SIZE: i64 = 8;
     pub const SONAME: i64 = 14;
     pub const PLT: i64 = 23;
+    pub const GNU_HASH: i64 = 0x6fff_fef5;
     pub const RELA_COUNT: i64 = 0x6fff_fff9;
 }
 
-/// What the walk over the modules does, and what it has found.
-struct Walk<'a> {
-    imports: &'a [Import],
-    to: To,
-    /// The name by which modules depend on the libcupti in use; null in the first walk, which finds it.
-    soname: *const c_char,
-    changed: usize,
-}
-
-/// Redirects the imports of all modules; returns the number of slots changed.
-pub fn redirect(imports: &[Import], to: To) -> usize {
-    let mut walk = Walk { imports, to, soname: core::ptr::null(), changed: 0 };
-    // SAFETY: the function matches its declaration, and the data outlives the calls. The loader keeps all modules, and
-    // their strings, loaded while it calls: so the name found by the first call is used by the second only if libcupti is
-    // still there, which this library ensures by never closing it.
-    unsafe {
-        libc::dl_iterate_phdr(Some(find_soname), (&raw mut walk).cast());
-        if !walk.soname.is_null() {
-            libc::dl_iterate_phdr(Some(redirect_module), (&raw mut walk).cast());
-        }
+/// Visits all loaded modules, until the visitor returns true. The loader keeps them loaded meanwhile.
+pub fn each(visit: &mut dyn FnMut(&Module<'_>) -> bool) {
+    unsafe extern "C" fn one(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
+        // SAFETY: the loader passes a valid description, and the caller its visitor.
+        let (module, visit) =
+            unsafe { (Module::new(&*info), &mut *data.cast::<&mut dyn FnMut(&Module<'_>) -> bool>()) };
+        c_int::from(visit(&module))
     }
-    walk.changed
+    let mut visit = visit;
+    // SAFETY: the function matches its declaration, and the data outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(one), (&raw mut visit).cast()) };
 }
 
 /// Returns how often modules were loaded so far; 0 if the loader does not report it.
-pub fn modules_loaded() -> u64 {
+pub fn loaded() -> u64 {
     unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
         // SAFETY: the loader passes a valid description, and the caller its number.
         unsafe { *data.cast::<u64>() = (*info).dlpi_adds };
@@ -87,35 +58,9 @@ pub fn modules_loaded() -> u64 {
     count
 }
 
-unsafe extern "C" fn find_soname(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
-    // SAFETY: the loader passes a valid description, and the caller its walk.
-    let (module, walk) = unsafe { (Module::new(&*info), &mut *data.cast::<Walk<'_>>()) };
-    let ours = walk.imports.first().is_some_and(|import| module.contains(import.real));
-    if let Some(dynamic) = module.dynamic().filter(|_| ours) {
-        walk.soname = dynamic.soname();
-        return 1;
-    }
-    0
-}
-
-unsafe extern "C" fn redirect_module(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
-    // SAFETY: as in `find_soname`.
-    let (module, walk) = unsafe { (Module::new(&*info), &mut *data.cast::<Walk<'_>>()) };
-    // SAFETY: the name was found in a loaded module.
-    let soname = unsafe { CStr::from_ptr(walk.soname) };
-    if let Some(dynamic) = module.dynamic().filter(|dynamic| dynamic.needs(soname)) {
-        dynamic.slots(&mut |name, slot| {
-            if let Some(import) = walk.imports.iter().find(|import| import.name == name) {
-                walk.changed += usize::from(module.redirect(slot, import, walk.to));
-            }
-        });
-    }
-    0
-}
-
 /// A loaded module.
-struct Module<'a> {
-    base: usize,
+pub struct Module<'a> {
+    pub base: usize,
     headers: &'a [libc::Elf64_Phdr],
 }
 
@@ -141,54 +86,63 @@ impl<'a> Module<'a> {
         })
     }
 
-    fn contains(&self, address: usize) -> bool {
+    pub fn contains(&self, address: usize) -> bool {
         self.segments(libc::PT_LOAD).any(|(start, end)| (start..end).contains(&address))
     }
 
-    fn dynamic(&self) -> Option<Dynamic> {
+    pub fn dynamic(&self) -> Option<Dynamic> {
         let (start, end) = self.segments(libc::PT_DYNAMIC).next()?;
         Dynamic::read(self.base, start, end)
     }
 
-    /// Changes a slot that leads to the function, or that the loader has not filled yet; false if it leads elsewhere.
-    fn redirect(&self, slot: usize, import: &Import, to: To) -> bool {
-        let (from, target) = match to {
-            To::Wrapper => (import.real, import.wrapper),
-            To::Real => (import.wrapper, import.real),
-        };
-        if !slot.is_multiple_of(size_of::<usize>()) || !self.contains(slot) {
-            return false;
-        }
-        // SAFETY: the slot is an aligned word of a loaded module.
-        let word = unsafe { &*(slot as *const AtomicUsize) };
-        let value = word.load(Ordering::Acquire);
-        // An unfilled slot leads to the module's own code, which calls the loader.
-        let unfilled = to == To::Wrapper && self.contains(value);
-        if value != from && !unfilled {
-            return false;
-        }
+    /// Replaces a word, whose pages are writable for the time of the store.
+    pub fn store(&self, word: &AtomicUsize, value: usize) -> bool {
+        let at = word.as_ptr() as usize;
         // SAFETY: only asks for a number.
         let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
-        let page = slot & !(page_size - 1);
-        let is_protected = self
-            .segments(libc::PT_GNU_RELRO)
-            .any(|(start, end)| (start & !(page_size - 1)..end & !(page_size - 1)).contains(&slot));
+        let page = at & !(page_size - 1);
+        let Some(protection) = self.protection(at, page_size) else { return false };
+        let is_writable = protection & libc::PROT_WRITE != 0;
         // SAFETY: the page belongs to the module, whose other threads only read it; it is as before afterwards.
         unsafe {
-            if is_protected && libc::mprotect(page as *mut c_void, page_size, libc::PROT_READ | libc::PROT_WRITE) != 0 {
+            if !is_writable && libc::mprotect(page as *mut c_void, page_size, protection | libc::PROT_WRITE) != 0 {
                 return false;
             }
-            word.store(target, Ordering::Release);
-            if is_protected {
-                libc::mprotect(page as *mut c_void, page_size, libc::PROT_READ);
+            word.store(value, Ordering::Release);
+            if !is_writable {
+                libc::mprotect(page as *mut c_void, page_size, protection);
             }
         }
         true
     }
+
+    /// The protection of the page at an address; None if it is not in the module. The loader protects some writable pages
+    /// once it has filled them (RELRO).
+    fn protection(&self, at: usize, page_size: usize) -> Option<c_int> {
+        let headers = self.headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
+        let segment = headers.into_iter().find(|header| {
+            let start = self.base.wrapping_add(header.p_vaddr as usize);
+            (start..start.wrapping_add(header.p_memsz as usize)).contains(&at)
+        })?;
+        let is_relro = self
+            .segments(libc::PT_GNU_RELRO)
+            .any(|(start, end)| (start & !(page_size - 1)..end & !(page_size - 1)).contains(&at));
+        let flags = [(libc::PF_R, libc::PROT_READ), (libc::PF_W, libc::PROT_WRITE), (libc::PF_X, libc::PROT_EXEC)];
+        let granted = flags.iter().filter(|(flag, _)| segment.p_flags & flag != 0);
+        let protection = granted.fold(0, |all, (_, protection)| all | protection);
+        Some(if is_relro { protection & !libc::PROT_WRITE } else { protection })
+    }
+
+    /// A word of the module; None if the address is not aligned or elsewhere.
+    pub fn word(&self, at: usize) -> Option<&AtomicUsize> {
+        let is_word = at.is_multiple_of(size_of::<usize>()) && self.contains(at);
+        // SAFETY: an aligned word of a loaded module.
+        is_word.then(|| unsafe { &*(at as *const AtomicUsize) })
+    }
 }
 
 /// The dynamic section of a loaded module.
-struct Dynamic {
+pub struct Dynamic {
     base: usize,
     entries: &'static [[u64; 2]],
     strings: usize,
@@ -215,22 +169,24 @@ impl Dynamic {
         Some(if value < self.base { self.base + value } else { value })
     }
 
-    fn soname(&self) -> *const c_char {
-        self.value(tag::SONAME).map_or(core::ptr::null(), |at| (self.strings + at as usize) as *const c_char)
+    /// The name by which other modules depend on this one.
+    pub fn soname(&self) -> Option<&'static CStr> {
+        self.value(tag::SONAME).map(|at| self.string(at))
     }
 
-    fn string(&self, at: u64) -> &CStr {
+    /// The string stays where it is as long as the module is loaded.
+    fn string(&self, at: u64) -> &'static CStr {
         // SAFETY: the loader has used the same string.
         unsafe { CStr::from_ptr((self.strings + at as usize) as *const c_char) }
     }
 
-    fn needs(&self, soname: &CStr) -> bool {
+    pub fn needs(&self, soname: &CStr) -> bool {
         let needed = self.entries.iter().filter(|[name, _]| name.cast_signed() == tag::NEEDED);
         needed.into_iter().any(|[_, at]| self.string(*at) == soname)
     }
 
     /// Passes on the name and the slot of each imported symbol.
-    fn slots(&self, visit: &mut dyn FnMut(&CStr, usize)) {
+    pub fn slots(&self, visit: &mut dyn FnMut(&CStr, usize)) {
         let Some(symbols) = self.address(tag::SYMBOLS) else { return };
         // Relocations without a symbol come first, and there are many.
         let skipped = self.value(tag::RELA_COUNT).unwrap_or(0);
@@ -247,6 +203,35 @@ impl Dynamic {
                     let symbol = unsafe { &*(symbols as *const libc::Elf64_Sym).add(symbol as usize) };
                     visit(self.string(symbol.st_name.into()), self.base.wrapping_add(relocation.offset as usize));
                 }
+            }
+        }
+    }
+
+    /// Passes on the address of the value of each exported symbol of this name: one for each version.
+    pub fn exports(&self, name: &CStr, visit: &mut dyn FnMut(usize)) {
+        let (Some(table), Some(symbols)) = (self.address(tag::GNU_HASH), self.address(tag::SYMBOLS)) else { return };
+        let table = table as *const u32;
+        let wanted =
+            name.to_bytes().iter().fold(5381_u32, |hash, byte| hash.wrapping_mul(33).wrapping_add((*byte).into()));
+        // SAFETY: the loader reads the same table, in the same way: four numbers, a filter, buckets, and chains of hashes,
+        // whose last one is odd.
+        unsafe {
+            let [buckets, first, filter] = [0, 1, 2].map(|index| *table.add(index) as usize);
+            if buckets == 0 {
+                return;
+            }
+            let starts = table.add(4 + 2 * filter);
+            let mut index = *starts.add(wanted as usize % buckets) as usize;
+            while index >= first {
+                let hash = *starts.add(buckets + index - first);
+                let symbol = (symbols as *const libc::Elf64_Sym).add(index);
+                if hash | 1 == wanted | 1 && self.string((*symbol).st_name.into()) == name {
+                    visit(&raw const (*symbol).st_value as usize);
+                }
+                if hash & 1 == 1 {
+                    break;
+                }
+                index += 1;
             }
         }
     }
