@@ -211,7 +211,7 @@ impl Offsets {
             code_lines: small(places.code + 4)?,
             code_first_line,
             // co_firstlineno, co_nlocalsplus, co_framesize, co_nlocals, co_ncellvars, co_nfreevars, co_version: ints.
-            code_tag: code_first_line + 20,
+            code_tag: code_first_line.checked_add(20)?,
             code_tag_words: 1,
             code_start: small(places.code + 9)?,
             bytes_size: small(places.bytes + 1)?,
@@ -219,7 +219,7 @@ impl Offsets {
             text_state: small(places.text + 1)?,
             text_length: small(places.text + 2)?,
             text_ascii: small(places.text + 3)?,
-            text_compact: small(places.text + 3)? + 16,
+            text_compact: small(places.text + 3)?.checked_add(16)?,
             text_kind_shift: 2,
         })
     }
@@ -362,5 +362,20 @@ mod tests {
         let mut bytes = vec![0xff; 4096];
         bytes[..8].copy_from_slice(b"xdebugpy");
         assert_eq!(Offsets::of_runtime(13, &bytes), None);
+    }
+
+    /// Check that a description with offsets that are too large, which a hostile process can write, is refused.
+    #[test]
+    fn offsets_that_are_too_large_are_refused() {
+        let mut bytes = vec![0; 8 * 256];
+        bytes[..8].copy_from_slice(b"xdebugpy");
+        bytes[8..16].copy_from_slice(&(3_u64 << 24 | 13 << 16).to_le_bytes());
+        assert!(Offsets::of_runtime(13, &bytes).is_some());
+        let places = Places::of_version(13).expect("a known version");
+        for place in [places.code + 5, places.text + 3] {
+            let mut large = bytes.clone();
+            large[8 * place..8 * place + 8].copy_from_slice(&0xffff_u64.to_le_bytes());
+            assert_eq!(Offsets::of_runtime(13, &large), None);
+        }
     }
 }
