@@ -5,8 +5,8 @@
 
 For each program (`gpu_attach/loop.py`): steps per second before, and after that many rounds of `record -p`; launches, and those
 that were not matched; losses; the time from the start of warpscope to the first kernel in the recording; and how long a thread was
-stopped. `train` also runs torch.profiler alone, beside `record -p` and afterwards, which must see the same number of events, and
-`trace -p`, whose kernels must have names. Prints a line for each round; exits with 1 if a check fails.
+stopped. `train` and `jax` also run their framework's profiler alone, beside `record -p` and afterwards, which must see the same number
+of events, and `train` runs `trace -p`, whose kernels must have names. Prints a line for each round; exits with 1 if a check fails.
 """
 
 import argparse
@@ -51,7 +51,7 @@ class Program:
         return statistics.median(steps / seconds for steps, seconds in (self.expect("steps") for _ in range(blocks)))
 
     def profile(self):
-        """The number of events that torch.profiler sees."""
+        """The number of events that the framework's own profiler sees."""
         self.process.stdin.write("profile\n")
         self.process.stdin.flush()
         return int(self.expect("profile")[0])
@@ -106,7 +106,7 @@ class Attached:
 
 
 def profiler(options, program):
-    """torch.profiler alone, beside a recording, and afterwards."""
+    """The framework's own profiler alone, beside a recording, and afterwards."""
     alone = program.profile()
     attached = Attached(options, program, "beside")
     attached.wait_until_loaded()
@@ -114,8 +114,8 @@ def profiler(options, program):
     wrong = attached.end()
     after = program.profile()
     paused = sum(pause["ns"] for pause in attached.report.get("pauses", [])) / 1e6 if not wrong else 0
-    print(f"torch.profiler: {alone} events alone, {beside} beside record, which paused for {paused:.0f} ms, {after} afterwards", flush=True)
-    return wrong + ([] if alone == beside == after else ["torch.profiler does not see the same events"])
+    print(f"own profiler: {alone} events alone, {beside} beside record, which paused for {paused:.0f} ms, {after} afterwards", flush=True)
+    return wrong + ([] if alone == beside == after else ["the framework's own profiler does not see the same events"])
 
 
 def names(options, program):
@@ -158,6 +158,7 @@ def rounds(options, name):
               f"stopped for {statistics.median(stops):.2f}, at most {max(stops):.2f} ms", flush=True)
     if name == "train":
         wrong += names(options, program)
+    if name in ("train", "jax"):
         wrong += profiler(options, program)
     if status := program.end():
         wrong.append(f"{name} ended with status {status}")

@@ -2,14 +2,18 @@
 
     loop.py train|serve|jax|cupy
 
-Prints `ready`, then `steps COUNT SECONDS` about four times a second. The line `profile` on its standard input runs torch.profiler
-for five steps and prints `profile EVENTS`, the number of CUDA events that it saw.
+Prints `ready`, then `steps COUNT SECONDS` about four times a second. The line `profile` on its standard input runs the framework's
+own profiler for five steps and prints `profile EVENTS`, the number of GPU events that it saw.
 """
 
+import gzip
+import json
 import queue
 import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 
 def train():
@@ -88,7 +92,22 @@ def cupy():
     return step, cupy.cuda.Device().synchronize
 
 
-def profile(step):
+def jax_events(step, synchronize):
+    import jax
+
+    with tempfile.TemporaryDirectory() as directory:
+        with jax.profiler.trace(directory):
+            for _ in range(5):
+                step()
+            synchronize()
+        (file,) = Path(directory).rglob("*.trace.json.gz")
+        events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+    named = [event for event in events if event.get("name") == "process_name"]
+    devices = {event["pid"] for event in named if "GPU" in event["args"]["name"]}
+    return sum(event.get("ph") == "X" and event["pid"] in devices for event in events)
+
+
+def torch_events(step):
     import torch
     from torch.profiler import ProfilerActivity
 
@@ -124,7 +143,8 @@ def main():
         if not commands.empty():
             if commands.get() == "end":
                 return
-            print(f"profile {profile(step)}", flush=True)
+            events = jax_events(step, synchronize) if sys.argv[1] == "jax" else torch_events(step)
+            print(f"profile {events}", flush=True)
 
 
 if __name__ == "__main__":
