@@ -7,7 +7,8 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fs::{self, File},
+    io::{BufRead, BufReader, Read},
     os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
@@ -22,6 +23,9 @@ use crate::injector::INJECTOR;
 /// The most processes inspected, and the most reported individually.
 const MOST: usize = 4096;
 const MOST_NOTES: usize = 16;
+/// The kernel's limits on the environment that a program starts with, and on each entry.
+const MOST_ENVIRONMENT: u64 = 6 << 20;
+const LONGEST_ENTRY: u64 = 128 << 10;
 
 /// The reason if nothing outside the process prevents the library from being loaded.
 const NOT_LOADED: &str = "libcuda did not load the injected library: the program never called cuInit, or it changed CUDA_INJECTION64_PATH, or it had no descriptors left";
@@ -212,12 +216,7 @@ impl Outside {
         let proc = PathBuf::from(format!("/proc/{pid}"));
         let status = || fs::read_to_string(proc.join("status")).unwrap_or_default();
         let set_user = has_set_user(&status());
-        // Bounded: an environment is at most as long as an argument list may be.
-        let environment = fs::read(proc.join("environ")).unwrap_or_default();
-        let variable = environment
-            .split(|byte| *byte == 0)
-            .find_map(|entry| entry.strip_prefix(b"CUDA_INJECTION64_PATH="))
-            .map(<[u8]>::to_vec);
+        let variable = File::open(proc.join("environ")).ok().and_then(injected_path);
         let link = |pid: &str, name: &str| fs::read_link(format!("/proc/{pid}/{name}")).ok();
         let own = |name| link("self", name) == link(&pid.to_string(), name);
         let inside = proc.join("root").join(library.strip_prefix("/").unwrap_or(library));
@@ -239,6 +238,20 @@ impl Outside {
             files: limit(&limits, "Max open files"),
         }
     }
+}
+
+/// Returns the value of `CUDA_INJECTION64_PATH` in a process's `environ`. A process can give its environment any length
+/// (`PR_SET_MM_MAP`), so neither all of it nor a long entry is kept.
+fn injected_path(environ: impl Read) -> Option<Vec<u8>> {
+    let mut entries = BufReader::new(environ.take(MOST_ENVIRONMENT));
+    let mut entry = Vec::new();
+    while entries.by_ref().take(LONGEST_ENTRY).read_until(0, &mut entry).ok()? > 0 {
+        if let Some(path) = entry.strip_prefix(b"CUDA_INJECTION64_PATH=") {
+            return Some(path.strip_suffix(b"\0").unwrap_or(path).to_vec());
+        }
+        entry.clear();
+    }
+    None
 }
 
 /// Whether a process has not begun to exit, by its `status`.
@@ -301,6 +314,14 @@ mod tests {
         assert!(Outside::of(child.id(), Path::new("/x/lib.so")).gone);
         child.wait().expect("our child");
         assert!(!Outside::of(std::process::id(), Path::new("/x/lib.so")).gone);
+    }
+
+    /// Check that the variable is found, and that an environment without end is not read to its end: a process can give
+    /// its own any length.
+    #[test]
+    fn environments_are_bounded() {
+        assert_eq!(injected_path(&b"A=1\0CUDA_INJECTION64_PATH=/x\0B=2\0"[..]).as_deref(), Some(&b"/x"[..]));
+        assert_eq!(injected_path(std::io::repeat(b'x')), None);
     }
 
     /// Check that limits and users are parsed in the kernel's format.
