@@ -18,10 +18,10 @@ pub struct Filters {
     /// Include only the thread TID, and the GPU work that it launched; may be repeated.
     #[arg(long, value_name = "TID")]
     pub tid: Vec<u32>,
-    /// Include only work on the GPU N; may be repeated.
+    /// Include only work on GPU N; may be repeated.
     #[arg(long, value_name = "N")]
     pub device: Vec<String>,
-    /// Include only work on the stream N; may be repeated.
+    /// Include only work on stream N; may be repeated.
     #[arg(long, value_name = "N")]
     pub stream: Vec<u32>,
     /// Include only kernels whose name matches PATTERN.
@@ -30,8 +30,7 @@ pub struct Filters {
     /// Include only stacks with a frame that matches PATTERN.
     #[arg(long, value_name = "PATTERN")]
     pub path: Vec<String>,
-    /// Include only GPU work that was launched in an NVTX range whose name, or that of a range around it, matches PATTERN;
-    /// requires `record --nvtx`.
+    /// Include only GPU work launched inside an NVTX range whose name matches PATTERN; requires `record --nvtx`.
     #[arg(long, value_name = "PATTERN")]
     pub nvtx: Vec<String>,
     /// Include only what happened after TIME since the start, such as 1.5s or 200ms.

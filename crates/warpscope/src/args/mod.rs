@@ -50,7 +50,7 @@ pub struct Cli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a command and profile its CPU and GPU time by call stack.
+    /// Profile CPU and GPU time by call stack, of a command or of running processes.
     Record(Record),
     /// Trace CUDA calls and driver requests, one by one or aggregated.
     Trace(Trace),
@@ -111,7 +111,8 @@ pub struct Report {
     /// Print the summary as JSON.
     #[arg(long)]
     pub json: bool,
-    /// Print one table instead: kernels, paths, lines, functions, threads, streams, ranks, copies, devices or ledger.
+    /// Print one table instead: kernels, paths, lines, functions, threads, streams, ranks, copies, devices,
+    /// occupancy, stalls or ledger.
     #[arg(long, value_name = "TABLE")]
     pub by: Option<Table>,
     /// With --by, print N rows [default: 20; all with --json].
@@ -155,10 +156,10 @@ pub struct Export {
     /// Show an event recorded with `record --event`, instead of time, in flame graphs and folded stacks.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["gpu_only", "cpu_only"])]
     pub event: Option<String>,
-    /// Show why GPUs were idle, instead of time, in flame graphs and folded stacks: under each GPU, what the thread that feeds it did.
+    /// Show the idle time of GPUs in flame graphs and folded stacks: for each GPU, what the thread that feeds it was doing.
     #[arg(long, conflicts_with_all = ["gpu_only", "cpu_only", "event"])]
     pub idle: bool,
-    /// Show who held GPU memory when most was in use (peak) or at the end, instead of time, in flame graphs and folded stacks; requires `record --memory`.
+    /// Show who held GPU memory, at its peak or at the end, in flame graphs and folded stacks; requires `record --memory`.
     #[arg(long, value_name = "WHEN", value_enum, conflicts_with_all = ["gpu_only", "cpu_only", "event", "idle"])]
     pub memory: Option<MemoryMoment>,
     /// Show the work of CUDA graphs under the code that captured it (capture) or that launched the graph (launch).
@@ -170,7 +171,8 @@ pub struct Export {
     /// Draw each level of a recursion in flame graphs, instead of one frame `f [recursion x40]`.
     #[arg(long)]
     pub unfold_recursion: bool,
-    /// The table of a .csv file: kernels, paths, lines, functions, threads, streams, ranks, copies, devices or ledger.
+    /// The table of a .csv file: kernels, paths, lines, functions, threads, streams, ranks, copies, devices,
+    /// occupancy, stalls or ledger.
     #[arg(long, value_name = "TABLE")]
     pub table: Option<Table>,
     /// The format, as an extension, of outputs whose name has none, such as - or /dev/stdout.
@@ -235,4 +237,32 @@ pub struct Sim {
     /// Write the libraries to DIR, creating it if needed.
     #[arg(long, value_name = "DIR")]
     pub libs: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// Check that the help lists every table and every output format.
+    #[test]
+    fn help_lists_every_table_and_format() {
+        let help = |command: &str| {
+            let mut cli = Cli::command();
+            cli.find_subcommand_mut(command).expect("a command").render_help().to_string()
+        };
+        let words = |help: &str| help.split([' ', ',', '.', '\n']).map(str::to_owned).collect::<Vec<_>>();
+        for command in ["report", "export"] {
+            let words = words(&help(command));
+            for (table, _) in export::Table::ALL {
+                assert!(words.iter().any(|word| word == table), "{table} is not in the help of {command}");
+            }
+        }
+        for command in ["record", "export"] {
+            for format in export::Format::ALL {
+                assert!(help(command).contains(format.extension()), "{format:?} is not in the help of {command}");
+            }
+        }
+    }
 }

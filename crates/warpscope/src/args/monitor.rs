@@ -103,7 +103,7 @@ pub struct Top {
     /// Refresh every SECS seconds.
     #[arg(long, value_name = "SECS", default_value_t = 1.0)]
     pub interval: f64,
-    /// The length of a recording that the key r begins.
+    /// Record for SECS seconds when r is pressed.
     #[arg(long, value_name = "SECS", default_value_t = 5.0)]
     pub record_seconds: f64,
     /// Monitor only this process and its future children; may be repeated.

@@ -74,7 +74,7 @@ pub struct Record {
     /// Record every running process that has loaded CUDA.
     #[arg(short, long, conflicts_with_all = ["command", "kill", "sim", "nvtx", "stalls", "pid"])]
     pub all: bool,
-    /// Record running processes by their short name; a list of patterns (* ? []), separated by commas.
+    /// Record running processes whose name matches PATTERN: globs (* ? []), separated by commas.
     #[arg(long, value_name = "PATTERN", conflicts_with_all = ["command", "kill", "sim", "nvtx", "stalls", "pid"])]
     pub comm: Vec<String>,
     /// Record running processes in a control group (v2), and below.
@@ -127,7 +127,7 @@ pub struct Record {
     /// Record NVTX ranges and marks, with the GPU work that was launched in them.
     #[arg(long, conflicts_with_all = ["cpu_only", "events_only"])]
     pub nvtx: bool,
-    /// Sample the instructions that run on the GPU: below each kernel, the source lines and the reasons why its warps wait.
+    /// Sample the instructions that run on the GPU: show the source lines of each kernel, and why its warps wait there.
     /// One sample every 2^PERIOD clock cycles on each multiprocessor; needs root, or permission to use the GPU's counters.
     #[arg(long, value_name = "PERIOD", num_args = 0..=1, require_equals = true, default_missing_value = "17",
         value_parser = clap::value_parser!(u32).range(5..=31), conflicts_with_all = ["cpu_only", "events_only"])]
@@ -135,8 +135,8 @@ pub struct Record {
     /// Show the work of CUDA graphs under the code that captured it (capture) or that launched the graph (launch).
     #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
     pub graph_stacks: GraphStacks,
-    /// Show threads as they are: by default, the work of PyTorch's autograd appears under the code that called backward(), and
-    /// Python's threads under the code that started them.
+    /// Show each thread on its own. By default, the work of PyTorch's autograd appears under the code that called backward(), and
+    /// Python's threads appear under the code that started them.
     #[arg(long)]
     pub no_handover: bool,
     /// Show the interpreter's native frames instead of Python functions.

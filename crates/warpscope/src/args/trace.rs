@@ -11,6 +11,7 @@ const TRACE_HELP: &str = "The file extension selects the format; -o may be repea
   .html     report for the browser: timeline and tables in one file
   .jsonl    one JSON object per call, request and kernel
   .json     Chrome trace (chrome://tracing, Perfetto)
+and every other format of `warpscope record`.
 
 libcuda and libcudart are found automatically: on the library search path, in Python wheels, in
 containers, and linked into the program. PATTERN is a shell-style glob (* ? [A-Z]) or a
@@ -73,11 +74,11 @@ pub struct Trace {
     /// Do not trace GPU activity; load nothing into the command.
     #[arg(long)]
     pub no_gpu: bool,
-    /// Where calls come from: CUPTI's callbacks inside the command, if no option needs probes, or probes on the functions.
+    /// Take calls from CUPTI's callbacks inside the command, unless an option needs probes, or always from probes.
     #[arg(long, value_name = "SOURCE", value_enum, default_value_t = CallsFrom::Cupti)]
     pub calls_from: CallsFrom,
-    /// Print calls as they return: all, or those matching PATTERN; `json` prints all as lines of JSON. To stdout with -p or -a and
-    /// without -o, otherwise to stderr.
+    /// Print calls as they return: all, or those matching PATTERN; `json` prints all as lines of JSON. With -p or -a and without
+    /// -o, prints to stdout, otherwise to stderr.
     #[arg(long, value_name = "PATTERN|json", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
     pub live: Option<String>,
     /// Aggregate calls in the kernel instead of recording each one; for millions of calls per second.
