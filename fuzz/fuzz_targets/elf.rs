@@ -21,6 +21,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             assert!(function.site.offset < bytes.len() as u64);
         }
     }
+    let _ = probes::usdt(bytes);
     let _ = probes::find(bytes, "work", &Budget::DAEMON);
     if let Ok(table) = Table::of(bytes) {
         assert!(table.rows.is_sorted_by(|a, b| a.pc < b.pc));

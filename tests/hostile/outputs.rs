@@ -6,13 +6,19 @@ use std::{
     os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink},
 };
 
+use export::Format;
+
 use crate::support::{
     Ended, Scene,
     attacker::{Attacker, with_sudo},
     program, programs,
 };
 
-const OUTPUTS: [&str; 6] = ["x.wscope", "x.svg", "x.folded", "x.jsonl", "x.json", "x.cpu.txt"];
+/// An output of every format, except those that are directories.
+fn outputs() -> Vec<String> {
+    let files = Format::ALL.into_iter().filter(|format| !format.is_directory());
+    files.map(|format| format!("x{}", format.extension())).collect()
+}
 
 /// `warpscope record` as root, called through sudo by the attacker, in the attacker's directory.
 fn record(scene: &Scene, attacker: &Attacker, options: &str, command: &[&str]) -> std::process::Command {
@@ -21,22 +27,27 @@ fn record(scene: &Scene, attacker: &Attacker, options: &str, command: &[&str]) -
     record
 }
 
-/// Options that name all of [`OUTPUTS`] in a directory.
+/// Options that name all of [`outputs`] in a directory.
 fn outputs_in(directory: &str) -> String {
-    OUTPUTS.map(|name| format!("-o {directory}{name}")).join(" ")
+    outputs().iter().map(|name| format!("-o {directory}{name}")).collect::<Vec<_>>().join(" ")
+}
+
+/// A shell script with [`outputs`] as its arguments after `first`.
+fn script<'a>(script: &'a str, first: &'a str, outputs: &'a [String]) -> Vec<&'a str> {
+    ["sh", "-c", script, first].into_iter().chain(outputs.iter().map(String::as_str)).collect()
 }
 
 /// Check that no file of root's changes if the command replaces every output, and the partial recording, with links to it.
 #[test]
 fn outputs_replaced_by_links_are_safe() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
-    let script = "for f in \"$@\"; do ln -sfn \"$0\" \"$f\" || exit 9; done";
     let secret = attacker.secret();
     let secret = secret.to_str().expect("the path is text");
-    let command = [&["sh", "-c", script, secret], &OUTPUTS[..]].concat();
+    let outputs = outputs();
+    let command = script("for f in \"$@\"; do ln -sfn \"$0\" \"$f\" || exit 9; done", secret, &outputs);
     Ended::of(&mut record(&scene, &attacker, &format!("-q {}", outputs_in("")), &command)).exits(0);
     attacker.secret_is_untouched();
-    for name in OUTPUTS {
+    for name in &outputs {
         let info = fs::symlink_metadata(attacker.path(name)).expect("it is there");
         assert!(info.is_file() && attacker.owns(name), "{name}: {info:?}");
     }
@@ -60,8 +71,27 @@ fn directory_replaced_by_a_link_is_safe() {
     Ended::of(&mut record(&scene, &attacker, &format!("-q {}", outputs_in("out/")), &command)).exits(0);
     attacker.secret_is_untouched();
     assert_eq!(fs::read_dir(target).expect("it is there").count(), 1, "something was written to root's directory");
-    for name in OUTPUTS {
+    for name in outputs() {
         assert!(attacker.owns(&format!("moved/{name}")), "{name}");
+    }
+}
+
+/// Check that tables, which are a directory, are not written through a link to one of root's directories, whether the link is
+/// there before the run or the command creates it, and that nothing else is left.
+#[test]
+fn tables_replaced_by_a_link_are_safe() {
+    let (scene, attacker) = (Scene::new(), Attacker::new());
+    let target = attacker.secret();
+    let target = target.parent().and_then(|directory| directory.to_str()).expect("the path is text");
+    for (command, reason) in [
+        (&["ln", "-s", target, "x.parquet"][..], "Not a directory"),
+        (&["touch", "ran"], "it exists and is not a directory"),
+    ] {
+        let run = Ended::of(&mut record(&scene, &attacker, "-q -o x.parquet", command)).exits(1);
+        run.says(&["cannot write x.parquet", reason]);
+        attacker.secret_is_untouched();
+        assert_eq!(fs::read_dir(target).expect("it is there").count(), 1, "something was written to root's directory");
+        assert_eq!(fs::read_dir(attacker.path("")).expect("it is there").count(), 1, "more than the link is left");
     }
 }
 
@@ -70,7 +100,7 @@ fn directory_replaced_by_a_link_is_safe() {
 fn existing_links_are_not_followed() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
     let link = |name: &str| symlink(attacker.secret(), attacker.path(name)).expect("a link");
-    OUTPUTS.iter().for_each(|name| link(name));
+    outputs().iter().for_each(|name| link(name));
     Ended::of(&mut record(&scene, &attacker, &format!("-q {}", outputs_in("")), &["true"])).exits(0);
     attacker.secret_is_untouched();
 
@@ -78,7 +108,7 @@ fn existing_links_are_not_followed() {
     ["y.svg", "y.jsonl", "y.wscope"].iter().for_each(|name| link(name));
     Ended::of(with_sudo(&mut export).current_dir(attacker.path(""))).exits(0);
     attacker.secret_is_untouched();
-    for name in OUTPUTS.iter().chain(&["y.svg", "y.jsonl", "y.wscope"]) {
+    for name in outputs().iter().map(String::as_str).chain(["y.svg", "y.jsonl", "y.wscope"]) {
         assert!(attacker.owns(name) && !attacker.path(name).is_symlink(), "{name}");
     }
 }
@@ -116,11 +146,11 @@ fn outputs_need_the_callers_permission() {
 #[test]
 fn outputs_replaced_by_fifos_are_replaced() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
-    let script = "for f in \"$@\"; do rm -f \"$f\"; mkfifo \"$f\" || exit 9; done";
-    let command = [&["sh", "-c", script, "sh"], &OUTPUTS[..]].concat();
+    let outputs = outputs();
+    let command = script("for f in \"$@\"; do rm -f \"$f\"; mkfifo \"$f\" || exit 9; done", "sh", &outputs);
     Ended::of(&mut record(&scene, &attacker, &format!("-q {}", outputs_in("")), &command)).exits(0);
-    for name in OUTPUTS {
-        assert!(fs::symlink_metadata(attacker.path(name)).expect("it is there").is_file(), "{name}");
+    for name in outputs {
+        assert!(fs::symlink_metadata(attacker.path(&name)).expect("it is there").is_file(), "{name}");
     }
 }
 
@@ -129,9 +159,9 @@ fn outputs_replaced_by_fifos_are_replaced() {
 fn callers_own_their_outputs() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
     programs::copy(program("behave"), attacker.path("behave"));
-    let options = format!("--sim -q {}", outputs_in(""));
+    let options = format!("--sim -q -o x.parquet {}", outputs_in(""));
     Ended::of(&mut record(&scene, &attacker, &options, &["./behave", "status"])).exits(42);
-    for name in OUTPUTS {
+    for name in outputs().iter().map(String::as_str).chain(["x.parquet", "x.parquet/kernels.parquet"]) {
         assert!(attacker.owns(name), "{name}");
     }
 }

@@ -2,7 +2,11 @@
 
 use std::{fs, process::Command};
 
-use crate::support::{Ended, Scene, program, programs};
+use crate::support::{
+    Ended, Scene,
+    monitor::{Monitor, Watched, get},
+    program, programs, wait_until,
+};
 
 /// Clears the screen, and then imitates a message of warpscope.
 const NAME: &str = "a\u{1b}[2J\u{202e}\nwarpscope: forged";
@@ -16,7 +20,7 @@ fn is_harmless(what: &str, text: &[u8]) {
     assert!(!text.lines().any(|line| line.trim_start().starts_with("warpscope: forged")), "{what}: {text}");
 }
 
-/// Check that the output of `record`, `report`, `trace` and `export`, their errors, and folded stacks are harmless if an
+/// Check that the output of `record`, `report`, `diff`, `trace` and `export`, their errors, and folded stacks are harmless if an
 /// attacker chose the names of the program, its process and its directory.
 #[test]
 fn hostile_names_are_escaped() {
@@ -32,6 +36,8 @@ fn hostile_names_are_escaped() {
     is_harmless("record", &run.stderr);
     is_harmless("folded stacks", scene.read("x.folded").as_bytes());
     is_harmless("report", &Ended::of(&mut scene.warpscope(&["report", "x.wscope"])).exits(0).stdout);
+    fs::copy(scene.path("x.wscope"), scene.path("y.wscope")).expect("a copy");
+    is_harmless("diff", &Ended::of(&mut scene.warpscope(&["diff", "x.wscope", "y.wscope"])).exits(0).stdout);
     let run = sim(&mut scene.trace_words("--sim --live --stacks -o t.wscope", &words)).exits(0);
     is_harmless("trace", &run.stderr);
     is_harmless("report of a trace", &Ended::of(&mut scene.warpscope(&["report", "t.wscope"])).exits(0).stdout);
@@ -47,6 +53,25 @@ fn hostile_names_are_escaped() {
     fs::write(directory.join("cut.wscope"), bytes).expect("a file");
     let cut = format!("{NAME}/cut.wscope");
     is_harmless("a note", &Ended::of(&mut scene.warpscope(&["export", &cut, "-o", "cut.folded"])).stderr);
-    let run = Ended::of(&mut scene.record_words("-q -o y.wscope", &[&nowhere])).exits(127);
+    let run = Ended::of(&mut scene.record_words("-q -o z.wscope", &[&nowhere])).exits(127);
     is_harmless("no such command", &run.stderr);
+}
+
+/// Check that the monitor's log and its answer to health checks are harmless if an attacker chose the directory of a library.
+#[test]
+fn hostile_libraries_forge_no_log_line() {
+    let scene = Scene::new();
+    fs::create_dir(scene.path(NAME)).expect("a directory");
+    let broken = Watched::with_invalid_library(&scene, &scene.path(NAME).join("libcuda.so.1"));
+    let monitor = Monitor::of_machine(&scene, &format!("-p {}", broken.pid()));
+    let mut answer = (String::new(), String::new());
+    wait_until("the library is rejected", || {
+        answer = get(&monitor.address, "/healthz", "");
+        answer.0.starts_with("HTTP/1.1 503")
+    });
+    is_harmless("the answer", answer.1.as_bytes());
+    let log = monitor.stop();
+    assert!(log.err().contains("libcuda.so.1 is not probed: "), "{}", log.err());
+    is_harmless("the log", &log.stderr);
+    broken.end();
 }

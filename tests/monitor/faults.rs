@@ -106,12 +106,7 @@ fn missing_nvml_is_reported() {
 #[test]
 fn health_check_fails_if_nothing_is_watched() {
     let scene = Scene::new();
-    fs::write(scene.path("libcuda.so.1"), vec![b'x'; 8192]).expect("a file");
-    let script = "import mmap,sys,time; f=open(sys.argv[1],'rb'); \
-                      m=mmap.mmap(f.fileno(),4096,prot=mmap.PROT_READ|mmap.PROT_EXEC,flags=mmap.MAP_PRIVATE); \
-                      print('ready',flush=True); sys.stdin.read()";
-    let mut command = scene.bare("python3");
-    let broken = Watched::of(command.args(["-c", script, &scene.text("libcuda.so.1")]));
+    let broken = Watched::with_invalid_library(&scene, &scene.path("libcuda.so.1"));
     let monitor = Monitor::of_machine(&scene, &format!("-p {}", broken.pid()));
     let mut answer = (String::new(), String::new());
     wait_until("the health check fails", || {

@@ -5,6 +5,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
+    path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     time::Duration,
 };
@@ -206,6 +207,15 @@ impl Watched {
         let mut watched = Self { child, input, output };
         watched.says("ready");
         watched
+    }
+
+    /// Starts a program that maps a new file as code, which is no library.
+    pub fn with_invalid_library(scene: &Scene, path: &Path) -> Self {
+        fs::write(path, vec![b'x'; 8192]).expect("a file");
+        let script = "import mmap,sys,time; f=open(sys.argv[1],'rb'); \
+                      m=mmap.mmap(f.fileno(),4096,prot=mmap.PROT_READ|mmap.PROT_EXEC,flags=mmap.MAP_PRIVATE); \
+                      print('ready',flush=True); sys.stdin.read()";
+        Self::of(scene.bare("python3").args(["-c", script]).arg(path))
     }
 
     /// The program's pid.
