@@ -15,7 +15,7 @@ pub enum Error {
     },
 
     /// It is not an ELF file, or a part of it is missing or too large.
-    #[error("{0}")]
+    #[error(transparent)]
     Elf(#[from] elf::Error),
 
     /// A machine whose instructions are not supported.

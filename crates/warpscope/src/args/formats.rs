@@ -12,10 +12,10 @@ macro_rules! formats {
   .speedscope.json  the same for speedscope
   .pftrace          timeline with stacks and arrows (ui.perfetto.dev); also .pftrace.gz
   .json             Chrome trace (chrome://tracing, Perfetto); also .json.gz
-  .profile.json.gz  threads and GPU work for the Firefox Profiler (profiler.firefox.com); also .profile.json
+  .profile.json.gz  threads and GPU work for profiler.firefox.com; also .profile.json
   .jsonl            one JSON object per event
   .csv              one table: kernels, or the one selected with `export --table`
-  .parquet          directory of tables for SQL: kernels, copies, launches, samples, stacks, ... (DuckDB, pandas)
+  .parquet          directory of tables for SQL (DuckDB, pandas): kernels, launches, stacks, ...
   .cpu.txt          one line per CPU sample and launch: time, comm, pid, tid, cpu, stack"
     };
 }

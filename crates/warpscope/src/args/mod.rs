@@ -186,9 +186,8 @@ pub struct Export {
 /// When GPU memory is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum MemoryMoment {
-    /// When most was in use.
+    // Not doc comments: clap would print each option of `export` in two lines.
     Peak,
-    /// At the end.
     End,
 }
 
@@ -244,6 +243,17 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
+
+    /// Check that no line of the help texts is wrapped: clap wraps at 100 columns, whatever the indentation.
+    #[test]
+    fn help_texts_need_no_wrapping() {
+        for command in Cli::command().get_subcommands() {
+            let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for line in text.lines() {
+                assert!(line.chars().count() <= 100, "{}: {line}", command.get_name());
+            }
+        }
+    }
 
     /// Check that the help lists every table and every output format.
     #[test]

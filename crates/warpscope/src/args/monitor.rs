@@ -19,7 +19,8 @@ Examples:
   warpscope monitor --map 1234                      list its live allocations by address
   sudo warpscope monitor --display-interval 0 --metrics-addr 0.0.0.0:9400
   sudo warpscope monitor --allow-record /run/warpscope-token
-  curl -X POST -H \"Authorization: Bearer $(cat /run/warpscope-token)\" '127.0.0.1:9400/record?pid=1234&seconds=5'
+  curl -X POST -H \"Authorization: Bearer $(cat /run/warpscope-token)\" \\
+      '127.0.0.1:9400/record?pid=1234&seconds=5'
   sudo warpscope monitor --config monitor.toml      every long option is a key: max-series = 5000";
 
 /// `monitor`
