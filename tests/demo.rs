@@ -67,6 +67,35 @@ fn flame_graphs_are_well_formed() {
     }
 }
 
+/// Check that a flame graph can be zoomed, and searched for text that is no regular expression, without an error; that its width
+/// is that of the window, and its root is at the top.
+#[test]
+fn flame_graphs_zoom_and_search() {
+    let scene = Scene::new();
+    Ended::of(&mut scene.warpscope(&["demo", "-o", "x.svg"])).exits(0);
+    let mut browser = Browser::start(1280, 720);
+    browser.load(&format!("file://{}", scene.text("x.svg")));
+    assert_eq!(browser.text("document.title"), "llm: a small language model on a simulated GPU");
+    let width = |browser: &mut Browser, name: &str| {
+        browser.number(&format!("frames.find((frame) => frame.name.startsWith('{name}')).box.getBBox().width"))
+    };
+    let all = width(&mut browser, "all");
+    assert!((1200.0..1280.0).contains(&all), "{all}");
+    assert!(browser.number("whole.box.getBBox().y") < 100.0);
+    let before = width(&mut browser, "llm::Model::forward");
+    browser.click_on("frames.find((frame) => frame.name.startsWith('llm::Model::forward')).box");
+    assert!(before < all && width(&mut browser, "llm::Model::forward") == all, "{before}");
+    browser.press("Escape");
+    assert!((width(&mut browser, "llm::Model::forward") - before).abs() < 0.01);
+    browser.js("search('gemm<256, 128>(float')");
+    let matched = browser.text("document.getElementById('matched').textContent");
+    assert!(matched.starts_with("gemm<256, 128>(float: ") && !matched.contains(": 0.0 %"), "{matched}");
+    assert!(browser.number("document.querySelectorAll('.found').length") > 0.0);
+    browser.press("Escape");
+    assert_eq!(browser.number("document.querySelectorAll('.found').length"), 0.0);
+    assert_eq!(browser.errors(), Vec::<String>::new());
+}
+
 /// Check that each kernel of the demo agrees with its stub, which looks like nvcc's, by the checker for real programs.
 #[test]
 fn stubs_agree_with_kernels() {

@@ -99,6 +99,13 @@ impl Browser {
     /// Opens a report, and waits until it is drawn.
     #[track_caller]
     pub fn open(&mut self, url: &str) {
+        self.load(url);
+        self.js("ready");
+    }
+
+    /// Opens a page, and waits until its scripts have run.
+    #[track_caller]
+    pub fn load(&mut self, url: &str) {
         // A change of the fragment alone would not load the page again.
         for url in ["about:blank", url] {
             self.events.retain(|event| event["method"] != "Page.loadEventFired");
@@ -108,7 +115,6 @@ impl Browser {
                 self.events.push(event);
             }
         }
-        self.js("ready");
     }
 
     /// Evaluates an expression in the page, waits if it is a promise, and returns its value.

@@ -1,8 +1,14 @@
 //! A colour for each frame: its family determines the hue, its name the shade, the same in every graph.
 
-use inferno::flamegraph::color::Color;
-
 use crate::family::Family;
+
+/// A colour, in red, green and blue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Color {
+    pub r: u8,
+    pub g: u8,
+    pub b: u8,
+}
 
 /// A family's range of colours: hue in degrees, saturation and lightness in percent, each as a range.
 struct Range {

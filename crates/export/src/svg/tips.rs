@@ -1,9 +1,6 @@
 //! The frames as drawn, and their tooltips.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use text::{
     short::short_frame,
@@ -22,6 +19,8 @@ pub(super) const LABEL_LENGTH: usize = 100;
 pub(super) struct Node<'a> {
     pub(super) name: &'a str,
     pub(super) weight: Weight,
+    /// Its amount as drawn: shifted so that sums are exact in the script's numbers.
+    pub(super) width: u64,
     /// For the work of graphs: the stacks that launched the graphs, with their amounts.
     pub(super) launches: BTreeMap<&'a [Arc<str>], u64>,
 }
@@ -75,30 +74,32 @@ impl Node<'_> {
     }
 }
 
-/// Returns the frames of the graph by depth and start. Lines are sorted, so equal prefixes are adjacent.
-pub(super) fn nodes(flame: &Flame, shift: u32) -> HashMap<(usize, u64), Node<'_>> {
-    let mut nodes: HashMap<(usize, u64), Node<'_>> = HashMap::new();
+/// Returns the frames of the graph by start and depth. Lines are sorted, so equal prefixes are adjacent.
+pub(super) fn nodes(flame: &Flame, shift: u32) -> BTreeMap<(u64, usize), Node<'_>> {
+    let mut nodes: BTreeMap<(u64, usize), Node<'_>> = BTreeMap::new();
     let mut open: Vec<(&str, u64)> = vec![("all", 0)];
     let mut now = 0;
     for line in &flame.lines {
         let same = line.frames.iter().zip(&open[1..]).take_while(|(name, (known, _))| ***name == **known).count();
         open.truncate(1 + same);
         open.extend(line.frames[same..].iter().map(|name| (&**name, now)));
+        let width = line.weight.amount >> shift;
         for (depth, &(name, start)) in open.iter().enumerate() {
-            let new = || Node { name, weight: Weight::default(), launches: BTreeMap::new() };
-            let node = nodes.entry((depth, start)).or_insert_with(new);
+            let new = || Node { name, weight: Weight::default(), width: 0, launches: BTreeMap::new() };
+            let node = nodes.entry((start, depth)).or_insert_with(new);
             node.weight.add(line.weight);
+            node.width += width;
         }
         // The boundary and the work within.
         for (stack, amount) in flame.launches.get(&line.frames).into_iter().flatten() {
             for (depth, (_, start)) in open.iter().enumerate().skip(open.len() - 2) {
-                if let Some(node) = nodes.get_mut(&(depth, *start)) {
+                if let Some(node) = nodes.get_mut(&(*start, depth)) {
                     let sum = node.launches.entry(stack).or_default();
                     *sum = sum.saturating_add(*amount);
                 }
             }
         }
-        now += line.weight.amount >> shift;
+        now += width;
     }
     nodes
 }
