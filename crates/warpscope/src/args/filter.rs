@@ -2,12 +2,14 @@
 
 use clap::Args;
 
+use super::values;
+
 /// Selects a part of a recording. Options of different kinds must all match; of one that is repeated, any.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Filters")]
 pub struct Filters {
     /// Include only the process PID; may be repeated.
-    #[arg(long, value_name = "PID")]
+    #[arg(long, value_name = "PID", value_parser = values::pid)]
     pub pid: Vec<u32>,
     /// Include only processes whose name matches PATTERN: a part of it, or a glob (* ? []).
     #[arg(long, value_name = "PATTERN")]

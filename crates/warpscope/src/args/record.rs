@@ -69,7 +69,7 @@ Examples:
 #[command(after_help = RECORD_HELP)]
 pub struct Record {
     /// Record a running process and its future children; may be repeated. Ends with -d, Ctrl-C or the process.
-    #[arg(short, long, value_name = "PID", conflicts_with_all = ["command", "kill", "sim", "nvtx", "stalls"])]
+    #[arg(short, long, value_name = "PID", value_parser = values::pid, conflicts_with_all = ["command", "kill", "sim", "nvtx", "stalls"])]
     pub pid: Vec<u32>,
     /// Record every running process that has loaded CUDA.
     #[arg(short, long, conflicts_with_all = ["command", "kill", "sim", "nvtx", "stalls", "pid"])]
@@ -110,7 +110,7 @@ pub struct Record {
     pub frequency: u32,
     /// Limit the cost to PERCENT of the program's time: record the stacks of only some launches, then GPU work only part
     /// of the time, counting the other launches. Totals by kernel and call path stay unbiased.
-    #[arg(long, value_name = "PERCENT", conflicts_with_all = ["cpu_only", "events_only"])]
+    #[arg(long, value_name = "PERCENT", value_parser = values::percent, conflicts_with_all = ["cpu_only", "events_only"])]
     pub max_overhead: Option<f64>,
     /// Stop recording after SECS seconds, or a time such as 500ms or 2m; the command keeps running.
     #[arg(short, long, value_name = "SECS", value_parser = values::seconds)]

@@ -33,7 +33,7 @@ Examples:
 #[command(after_help = TRACE_HELP)]
 pub struct Trace {
     /// Trace a running process and its future children; may be repeated.
-    #[arg(short, long, value_name = "PID", conflicts_with_all = ["all", "command"])]
+    #[arg(short, long, value_name = "PID", value_parser = values::pid, conflicts_with_all = ["all", "command"])]
     pub pid: Vec<u32>,
     /// Trace every process that uses CUDA, including those that start later.
     #[arg(short, long, conflicts_with = "command")]

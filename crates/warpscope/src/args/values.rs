@@ -23,9 +23,29 @@ pub fn hertz(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| "expected a whole number of samples per second, such as 99".to_owned())
 }
 
+/// Parses a process id.
+pub fn pid(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "expected the id of a process, such as 1234".to_owned())
+}
+
+/// Parses a percentage, such as `2` or `2%`.
+pub fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim_end();
+    number.parse().map_err(|_| "expected a percentage, such as 2 or 2%".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_explained() {
+        assert_eq!((pid("1234"), percent("2"), percent("0.5 %")), (Ok(1234), Ok(2.0), Ok(0.5)));
+        for text in ["", "python3", "-1", "1.5"] {
+            assert!(pid(text).is_err_and(|error| error.contains("such as 1234")), "{text}");
+        }
+        assert!(percent("two").is_err() && percent("%").is_err());
+    }
 
     #[test]
     fn sizes_have_units() {
