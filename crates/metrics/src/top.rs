@@ -4,13 +4,16 @@
 //! can be tested. [`run`] connects it to a terminal.
 
 mod app;
+mod choice;
 mod column;
 mod detail;
+mod graphs;
 mod history;
 mod terminal;
 mod view;
 
 pub use self::{
     app::{App, Flow, Sort},
+    column::Column,
     terminal::{Recorder, run},
 };

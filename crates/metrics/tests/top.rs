@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use metrics::top::{App, Flow};
+use metrics::top::{App, Column, Flow};
 use proptest::prelude::*;
 use ratatui::{
     Terminal,
@@ -30,14 +30,14 @@ fn press(app: &mut App, code: KeyCode) -> Flow {
 }
 
 fn watched() -> App {
-    let mut app = App::new();
+    let mut app = App::default();
     for step in 1..8 {
         app.update(support::machine(step));
     }
     app
 }
 
-/// Check the screens: all processes, the details of one, the help, and no processes.
+/// Check the screens: all processes, the details and the history of one, the list of columns, the help, and no processes.
 #[test]
 fn screens_match_golden_files() {
     let mut app = watched();
@@ -47,9 +47,17 @@ fn screens_match_golden_files() {
     press(&mut app, KeyCode::Down);
     press(&mut app, KeyCode::Enter);
     support::check("top.detail.txt", &screen(&app, 130, 60));
+    support::check("top.detail.narrow.txt", &screen(&app, 80, 24));
+    support::check("top.detail.sixty.txt", &screen(&app, 60, 50));
+    press(&mut app, KeyCode::Char('t'));
+    support::check("top.history.txt", &screen(&app, 80, 24));
+    support::check("top.history.sixty.txt", &screen(&app, 60, 24));
+    press(&mut app, KeyCode::Char('c'));
+    support::check("top.columns.txt", &screen(&app, 80, 24));
+    press(&mut app, KeyCode::Esc);
     press(&mut app, KeyCode::Char('?'));
-    support::check("top.help.txt", &screen(&app, 100, 16));
-    support::check("top.nothing.txt", &screen(&App::new(), 80, 6));
+    support::check("top.help.txt", &screen(&app, 60, 24));
+    support::check("top.nothing.txt", &screen(&App::default(), 80, 6));
 }
 
 /// The cells of each process before its name, by pid.
@@ -68,7 +76,8 @@ fn numbers(screen: &str) -> BTreeMap<String, Vec<String>> {
 /// always named.
 #[test]
 fn numbers_are_never_cut() {
-    let mut app = watched();
+    let mut app = App::new(&Column::ALL);
+    (1..8).for_each(|step| app.update(support::machine(step)));
     let whole = numbers(&screen(&app, 250, 30));
     assert!(whole.len() >= 2, "{whole:?}");
     for mark in ["live▾", "launches/s▾", "HtoD/s▾", "errors▾", "pid▾"] {
@@ -86,6 +95,59 @@ fn numbers_are_never_cut() {
     }
 }
 
+/// Check that columns can be shown and hidden in their list, and that the list says which ones have no room.
+#[test]
+fn columns_are_shown_and_hidden() {
+    let mut app = watched();
+    let header = |app: &App, width| {
+        let text = screen(app, width, 24);
+        text.lines().find(|line| line.contains("pid")).expect("a header").to_owned()
+    };
+    assert!(!header(&app, 200).contains("used") && header(&app, 200).contains("peak"));
+    press(&mut app, KeyCode::Char('c'));
+    let list = screen(&app, 60, 24);
+    assert!(list.contains("[x] peak           peak of live memory (no room)"), "{list}");
+    assert!(list.contains("[ ] used") && list.lines().last().is_some_and(|foot| foot.ends_with("Esc close")), "{list}");
+    for _ in 0..4 {
+        press(&mut app, KeyCode::Down);
+    }
+    press(&mut app, KeyCode::Char(' '));
+    press(&mut app, KeyCode::Up);
+    press(&mut app, KeyCode::Char(' '));
+    press(&mut app, KeyCode::Enter);
+    assert!(header(&app, 200).contains("used") && !header(&app, 200).contains("peak"));
+    let text = screen(&app, 200, 24);
+    assert!(text.lines().any(|line| line.contains("4711") && line.contains("11.0 GiB")), "{text}");
+}
+
+/// Check that a lost GPU is named on a narrow terminal, and that GPUs for which there is no line are counted.
+#[test]
+fn gpus_are_not_left_out_silently() {
+    let mut machine = support::machine(1);
+    machine.devices[0].lost = true;
+    let device = machine.devices[0].clone();
+    machine.devices.resize(16, device);
+    let mut app = App::default();
+    app.update(machine);
+    let text = screen(&app, 60, 24);
+    assert!(text.contains("lost: the GPU no longer responds"), "{text}");
+    assert!(screen(&app, 80, 24).contains("8 of 16 GPUs shown"), "{text}");
+}
+
+/// Check that the foot has a message of any length, whole or marked as cut, beside the key for help.
+#[test]
+fn messages_leave_room_for_help() {
+    let mut app = watched();
+    for length in [10, 50, 51, 52, 53, 200] {
+        app.say("1".repeat(length));
+        let text = screen(&app, 60, 24);
+        let foot = text.lines().last().expect("a foot");
+        assert!(foot.ends_with("? help"), "{foot}");
+        assert_eq!(foot.contains('…'), length > 52, "{foot}");
+        assert!(length > 52 || foot.contains(&"1".repeat(length)), "{foot}");
+    }
+}
+
 /// Check that hostile names produce no control characters on the screen.
 #[test]
 fn hostile_names_are_cleaned() {
@@ -98,7 +160,7 @@ fn hostile_names_are_cleaned() {
 
 fn any_key() -> impl Strategy<Value = KeyCode> {
     prop_oneof![
-        "[qjkgGsrp?/h a\u{e9}]".prop_map(|key| KeyCode::Char(key.chars().next().unwrap_or('x'))),
+        "[qjkgGsrptc?/h a\u{e9}]".prop_map(|key| KeyCode::Char(key.chars().next().unwrap_or('x'))),
         Just(KeyCode::Up),
         Just(KeyCode::Down),
         Just(KeyCode::Enter),
@@ -116,7 +178,7 @@ proptest! {
     /// Check that no sequence of keys at any terminal size panics.
     #[test]
     fn any_keys_are_handled_without_panic(keys in proptest::collection::vec(any_key(), 0..30), width in 1_u16..150, height in 1_u16..50) {
-        let mut app = App::new();
+        let mut app = App::default();
         for (step, key) in keys.into_iter().enumerate() {
             if step % 5 == 1 {
                 app.update(support::machine(step as u64));

@@ -1,10 +1,8 @@
 //! The state of the view and its key bindings.
 
-use std::collections::HashMap;
-
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use super::history::History;
+use super::{column::Column, history::Past};
 use crate::{
     rates::{Pace, errors, live_bytes},
     snapshot::Snapshot,
@@ -62,20 +60,32 @@ impl Sort {
     }
 }
 
+/// What is shown of the selected process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pane {
+    Closed,
+    Details,
+    History,
+}
+
 /// The view.
 pub struct App {
     pub(super) now: Snapshot,
     pub(super) before: Option<Snapshot>,
-    pub(super) histories: HashMap<u32, History>,
+    pub(super) past: Past,
+    /// The chosen columns, in order.
+    pub(super) columns: Vec<Column>,
+    /// The highlighted row of the list of columns, while it is open.
+    pub(super) choosing: Option<usize>,
     pub(super) sort: Sort,
     pub(super) reverse: bool,
     pub(super) filter: String,
     pub(super) filtering: bool,
-    pub(super) detail: bool,
+    pub(super) pane: Pane,
     pub(super) scroll: u16,
     pub(super) help: bool,
     pub(super) paused: bool,
-    /// What became of a recording; empty if there was none.
+    /// What became of a recording, until the next key; empty if there was none.
     pub(super) message: String,
     /// The selected process. Stored by id, because rows change places.
     selected: Option<u32>,
@@ -83,28 +93,36 @@ pub struct App {
 
 impl Default for App {
     fn default() -> Self {
-        Self::new()
+        Self::new(&[])
     }
 }
 
 impl App {
-    /// An empty view.
-    pub fn new() -> Self {
-        Self {
+    /// An empty view with these columns; without any, with the usual ones.
+    pub fn new(columns: &[Column]) -> Self {
+        let is_chosen = |column: &Column| match columns {
+            [] => column.is_default(),
+            columns => column.is_fixed() || columns.contains(column),
+        };
+        let mut app = Self {
             now: Snapshot::default(),
             before: None,
-            histories: HashMap::new(),
+            past: Past::default(),
+            columns: Column::ALL.into_iter().filter(is_chosen).collect(),
+            choosing: None,
             sort: Sort::Memory,
             reverse: false,
             filter: String::new(),
             filtering: false,
-            detail: false,
+            pane: Pane::Closed,
             scroll: 0,
             help: false,
             paused: false,
             message: String::new(),
             selected: None,
-        }
+        };
+        app.sort_by_shown();
+        app
     }
 
     /// Shows a new snapshot; ignored while the view is paused.
@@ -115,11 +133,7 @@ impl App {
         let first = self.now.time_ns == 0;
         let before = std::mem::replace(&mut self.now, snapshot);
         self.before = (!first).then_some(before);
-        for pace in Pace::of(&self.now, self.before.as_ref()) {
-            self.histories.entry(pace.process.id).or_default().push(&pace);
-        }
-        let living: std::collections::HashSet<u32> = self.now.processes.iter().map(|process| process.id).collect();
-        self.histories.retain(|id, _| living.contains(id));
+        self.past.push(&self.now, self.before.as_ref());
     }
 
     /// Returns the processes in display order.
@@ -170,6 +184,7 @@ impl App {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return if key.code == KeyCode::Char('c') { Flow::Quit } else { Flow::Continue };
         }
+        self.message.clear();
         if self.filtering {
             self.filter_key(key.code);
             return Flow::Continue;
@@ -177,6 +192,10 @@ impl App {
         if self.help {
             // Any key closes the help.
             self.help = false;
+            return Flow::Continue;
+        }
+        if let Some(row) = self.choosing {
+            self.choice_key(key.code, row);
             return Flow::Continue;
         }
         match key.code {
@@ -187,7 +206,10 @@ impl App {
             KeyCode::End | KeyCode::Char('G') => self.select(isize::MAX),
             KeyCode::PageDown | KeyCode::Char(' ') => self.scroll = self.scroll.saturating_add(10),
             KeyCode::PageUp => self.scroll = self.scroll.saturating_sub(10),
-            KeyCode::Char('s') => self.sort = self.sort.next(),
+            KeyCode::Char('s') => {
+                self.sort = self.sort.next();
+                self.sort_by_shown();
+            }
             KeyCode::Char('R') => self.reverse = !self.reverse,
             KeyCode::Char('r') => {
                 let rows = self.rows();
@@ -197,12 +219,26 @@ impl App {
             KeyCode::Char('p') => self.paused = !self.paused,
             KeyCode::Char('?' | 'h') => self.help = true,
             KeyCode::Char('/') => self.filtering = true,
-            KeyCode::Enter | KeyCode::Tab => (self.detail, self.scroll) = (!self.detail, 0),
-            KeyCode::Esc if self.detail => self.detail = false,
+            KeyCode::Char('c') => self.choosing = Some(0),
+            KeyCode::Enter | KeyCode::Tab => self.toggle(Pane::Details),
+            KeyCode::Char('t') => self.toggle(Pane::History),
+            KeyCode::Esc if self.pane != Pane::Closed => self.pane = Pane::Closed,
             KeyCode::Esc => self.filter.clear(),
             _ => {}
         }
         Flow::Continue
+    }
+
+    fn toggle(&mut self, pane: Pane) {
+        self.pane = if self.pane == pane { Pane::Closed } else { pane };
+        self.scroll = 0;
+    }
+
+    /// Moves on to an order whose column is chosen; one by pid always is.
+    pub(super) fn sort_by_shown(&mut self) {
+        while !self.columns.iter().any(|column| column.sort() == Some(self.sort)) {
+            self.sort = self.sort.next();
+        }
     }
 
     fn filter_key(&mut self, code: KeyCode) {
@@ -280,7 +316,7 @@ mod tests {
     /// Check every sort order and its reverse.
     #[test]
     fn processes_are_sorted() {
-        let mut app = App::new();
+        let mut app = App::default();
         app.update(snapshot(1));
         app.update(snapshot(2));
         assert_eq!(order(&app), [2, 3, 1]);
@@ -297,7 +333,7 @@ mod tests {
     /// Check that the selection stays with its process when rows move.
     #[test]
     fn selection_follows_its_process() {
-        let mut app = App::new();
+        let mut app = App::default();
         press(&mut app, "jk");
         app.update(snapshot(1));
         press(&mut app, "j");
@@ -312,13 +348,12 @@ mod tests {
         app.update(Snapshot { time_ns: 9, ..Snapshot::default() });
         assert_eq!(app.place(&app.rows()), None);
         assert_eq!(press(&mut app, "r"), Flow::Continue, "nothing to record");
-        assert!(app.histories.is_empty());
     }
 
     /// Check that a filter can be typed, applied and cleared, and that its letters are not commands.
     #[test]
     fn filter_is_typed_and_cleared() {
-        let mut app = App::new();
+        let mut app = App::default();
         app.update(snapshot(1));
         assert_eq!(press(&mut app, "/bENqq\u{8}\u{8}"), Flow::Continue);
         assert_eq!(order(&app), [3]);
@@ -334,7 +369,7 @@ mod tests {
     /// Check that a paused view does not change, and that only q and Ctrl-C quit.
     #[test]
     fn pause_and_quit() {
-        let mut app = App::new();
+        let mut app = App::default();
         app.update(snapshot(1));
         press(&mut app, "p");
         app.update(snapshot(2));
@@ -347,13 +382,41 @@ mod tests {
         assert_eq!(app.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Flow::Quit);
     }
 
-    /// Check that history is bounded.
+    /// Check that columns can be chosen at the start and by key, that those that identify a process stay, and that the table is
+    /// never sorted by a column that is not shown.
     #[test]
-    fn history_is_bounded() {
-        let mut app = App::new();
-        for second in 1..1000 {
-            app.update(snapshot(second));
+    fn columns_are_chosen() {
+        let mut app = App::new(&[Column::Errors, Column::Gpus]);
+        assert_eq!(app.columns, [Column::Pid, Column::Gpus, Column::Errors, Column::Name]);
+        assert_eq!(app.sort, Sort::Errors);
+        press(&mut app, "s");
+        assert_eq!(app.sort, Sort::Pid);
+        // The list begins with user, gpus, live.
+        press(&mut app, "cj j \u{1b}");
+        assert_eq!(app.columns, [Column::Pid, Column::Live, Column::Errors, Column::Name]);
+        assert_eq!(app.choosing, None);
+        press(&mut app, "s");
+        assert_eq!(app.sort, Sort::Memory);
+        assert_eq!(press(&mut app, "cjj q"), Flow::Continue, "q closes the list");
+        assert_eq!((app.sort, app.columns.len()), (Sort::Errors, 3));
+        press(&mut app, "ck GGj");
+        assert_eq!(app.columns.first(), Some(&Column::Pid));
+    }
+
+    /// Check that one pane replaces the other, and that a message stays until the next key.
+    #[test]
+    fn panes_and_messages() {
+        let mut app = App::default();
+        for (keys, pane) in
+            [("\n", Pane::Details), ("t", Pane::History), ("t", Pane::Closed), ("t\u{1b}", Pane::Closed)]
+        {
+            press(&mut app, keys);
+            assert_eq!(app.pane, pane, "{keys:?}");
         }
-        assert!(app.histories.values().all(|history| history.live.len() == 120 && history.copied.len() == 120));
+        app.say("recorded".to_owned());
+        app.update(snapshot(1));
+        assert_eq!(app.message, "recorded");
+        press(&mut app, "j");
+        assert_eq!(app.message, "");
     }
 }

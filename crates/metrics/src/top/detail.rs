@@ -1,13 +1,13 @@
-//! The details of one process: its history, kernels, memory by line with stacks, copies and errors.
+//! The details of one process: its recent history, kernels, memory by line with stacks, copies and errors.
 
-use std::{cmp::Reverse, collections::VecDeque};
+use std::cmp::Reverse;
 
 use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},
     style::{Color, Modifier, Style},
     text::{Line, Span},
-    widgets::{Block, Borders, Paragraph, Sparkline},
+    widgets::Paragraph,
 };
 use text::{
     names::{clean, printable},
@@ -15,7 +15,7 @@ use text::{
     units::{bytes, count, counted, time},
 };
 
-use super::{App, view::title};
+use super::{App, view::cut};
 use crate::{
     console::{byte_rate, rate, shape, speed, unseen_text},
     rates::Pace,
@@ -28,31 +28,20 @@ const ROWS: usize = 12;
 /// Frames of each stack, innermost only.
 const FRAMES: usize = 12;
 
+/// The width from which the shape of kernels is shown beside their names.
+const SHAPES: usize = 90;
+/// The width of a direction of copies, such as `HtoD, async`.
+const LONGEST_DIRECTION: usize = 11;
+
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 
 impl App {
     pub(super) fn draw_detail(&self, frame: &mut Frame<'_>, area: Rect, pace: &Pace<'_>) {
-        let process = pace.process;
-        let title = format!(" {} {} ", process.pid, title(process));
-        let block = Block::default().borders(Borders::TOP).title(Span::styled(title, BOLD));
-        let inner = block.inner(area);
-        frame.render_widget(block, area);
-        let graphs = if inner.height >= 12 { 3 } else { 0 };
-        let [top, text] = Layout::vertical([Constraint::Length(graphs), Constraint::Min(0)]).areas(inner);
-        if graphs > 0
-            && let Some(history) = self.histories.get(&process.id)
-        {
-            let places: [Rect; 3] = Layout::horizontal([Constraint::Fill(1); 3]).spacing(1).areas(top);
-            let last = |ring: &VecDeque<u64>| ring.back().copied().unwrap_or(0);
-            let graphs = [
-                (&history.live, format!("live memory {}", bytes(last(&history.live))), Color::Green),
-                (&history.launches, format!("launches/s {}", rate(last(&history.launches) as f64)), Color::Blue),
-                (&history.copied, format!("copies {}", byte_rate(last(&history.copied) as f64)), Color::Cyan),
-            ];
-            for (place, (ring, title, colour)) in places.into_iter().zip(graphs) {
-                draw_graph(frame, place, ring, &title, colour);
-            }
+        let graphs = if area.height >= 12 { 3 } else { 0 };
+        let [top, text] = Layout::vertical([Constraint::Length(graphs), Constraint::Min(0)]).areas(area);
+        if graphs > 0 {
+            self.draw_graphs(frame, &[top], pace);
         }
         let lines = lines(pace, usize::from(text.width));
         let most = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_sub(text.height);
@@ -60,20 +49,12 @@ impl App {
     }
 }
 
-fn draw_graph(frame: &mut Frame<'_>, area: Rect, ring: &VecDeque<u64>, title: &str, colour: Color) {
-    let shown: Vec<u64> = ring.iter().copied().skip(ring.len().saturating_sub(usize::from(area.width))).collect();
-    // One line of text and two of bars.
-    let block = Block::default().title(Span::styled(title.to_owned(), DIM));
-    let graph = Sparkline::default().block(block).data(shown).style(Style::new().fg(colour));
-    frame.render_widget(graph, area);
-}
-
 fn lines(pace: &Pace<'_>, width: usize) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
-    memory(pace, &mut lines);
+    memory(pace, width, &mut lines);
     kernels(pace, width, &mut lines);
     suspects(pace.process, width, &mut lines);
-    copies(pace, &mut lines);
+    copies(pace, width, &mut lines);
     failures(pace.process, &mut lines);
     calls(pace.process, &mut lines);
     lines
@@ -87,14 +68,28 @@ fn heading(lines: &mut Vec<Line<'static>>, title: &'static str, columns: &str) {
     lines.push(Line::from(vec![Span::styled(title, BOLD), Span::styled(columns, DIM)]));
 }
 
-fn memory(pace: &Pace<'_>, lines: &mut Vec<Line<'static>>) {
+/// Joins cells that are aligned to the right. Those for which there is no room are left out, the last one first.
+fn row(cells: &[(&str, usize)], width: usize) -> String {
+    let mut text = String::new();
+    for (cell, columns) in cells {
+        let cell = format!("{}{cell:>columns$}", if text.is_empty() { "" } else { "  " });
+        if text.chars().count() + cell.chars().count() > width {
+            break;
+        }
+        text += &cell;
+    }
+    text
+}
+
+fn memory(pace: &Pace<'_>, width: usize, lines: &mut Vec<Line<'static>>) {
     let process = pace.process;
     let unseen = pace.unseen_memory();
     if process.memory.is_empty() && unseen.is_none() {
         return;
     }
     let row = |[space, live, peak, allocations, failed, frees, failed_frees]: [&str; 7]| {
-        format!("{space:>10}  {live:>9}  {peak:>9}  {allocations:>12}  {failed:>7}  {frees:>12}  {failed_frees:>7}")
+        let failed = [(allocations, 12), (failed, 7), (frees, 12), (failed_frees, 7)];
+        row(&[&[(space, 10), (live, 9), (peak, 9)], &failed[..]].concat(), width)
     };
     heading(lines, "Memory", &row(["", "live", "peak", "allocations", "failed", "frees", "failed"]));
     for memory in &process.memory {
@@ -119,20 +114,18 @@ fn kernels(pace: &Pace<'_>, width: usize, lines: &mut Vec<Line<'static>>) {
         return;
     }
     kernels.sort_by(|a, b| b.1.total_cmp(&a.1).then(b.0.launches.cmp(&a.0.launches)));
-    heading(
-        lines,
-        "Kernels",
-        &format!("{:>18}  {:>12}  {:>14}  {:>9}  name", "launches/s", "launches", "grid", "block"),
-    );
+    // On a narrow terminal the name needs the room of the shape.
+    let shapes = |grid: &str, block: &str| match width {
+        SHAPES.. => format!("  {grid:>14}  {block:>9}"),
+        _ => String::new(),
+    };
+    let columns = format!("{:>18}  {:>12}{}", "launches/s", "launches", shapes("grid", "block"));
+    let room = width.saturating_sub(columns.len() + 2).max(20);
+    heading(lines, "Kernels", &format!("{columns}  name"));
     for (kernel, per_second) in kernels.iter().take(ROWS) {
-        lines.push(Line::from(format!(
-            "{:>18}  {:>12}  {:>14}  {:>9}  {}",
-            rate(*per_second),
-            count(kernel.launches),
-            shape(kernel.grid),
-            shape(kernel.block),
-            short(&clean(&kernel.name), width.saturating_sub(61).max(20))
-        )));
+        let (per_second, launches) = (rate(*per_second), count(kernel.launches));
+        let (shapes, name) = (shapes(&shape(kernel.grid), &shape(kernel.block)), short(&clean(&kernel.name), room));
+        lines.push(Line::from(format!("{per_second:>18}  {launches:>12}{shapes}  {name}")));
     }
 }
 
@@ -149,15 +142,15 @@ fn suspects(process: &Process, width: usize, lines: &mut Vec<Line<'static>>) {
         };
         let colour = if suspect.growth > 0 && suspect.remark.is_empty() { Color::Red } else { Color::Reset };
         let age = time(u64::try_from(suspect.oldest.as_nanos()).unwrap_or(u64::MAX));
-        lines.push(Line::from(vec![
-            Span::styled(format!("{:>11}{growth}", bytes(suspect.bytes)), Style::new().fg(colour)),
-            Span::raw(format!(
-                " in {}, the oldest {age} old: {} in {}",
-                counted(suspect.count, "allocation", "allocations"),
-                printable(&suspect.function),
-                site(&suspect.stack).unwrap_or("[unknown line]".into())
-            )),
-        ]));
+        let live = format!("{:>11}{growth}", bytes(suspect.bytes));
+        let text = format!(
+            "  {}: {} by {}, the oldest {age} old",
+            site(&suspect.stack).unwrap_or("[unknown line]".into()),
+            counted(suspect.count, "allocation", "allocations"),
+            printable(&suspect.function),
+        );
+        let text = cut(text, width.saturating_sub(live.chars().count()));
+        lines.push(Line::from(vec![Span::styled(live, Style::new().fg(colour)), Span::raw(text)]));
         if !suspect.remark.is_empty() {
             lines.push(Line::styled(format!("{:13}{}", "", suspect.remark), DIM));
         }
@@ -168,12 +161,13 @@ fn suspects(process: &Process, width: usize, lines: &mut Vec<Line<'static>>) {
     }
 }
 
-fn copies(pace: &Pace<'_>, lines: &mut Vec<Line<'static>>) {
+fn copies(pace: &Pace<'_>, width: usize, lines: &mut Vec<Line<'static>>) {
     if pace.process.copies.is_empty() {
         return;
     }
     let row = |[rate, per_second, moved, number, speed]: [&str; 5], direction: &str| {
-        format!("{rate:>18}  {per_second:>10}  {moved:>10}  {number:>10}  {speed:>13}  {direction}")
+        let cells = [(rate, 18), (per_second, 10), (moved, 10), (number, 10), (speed, 13)];
+        format!("{}  {direction}", row(&cells, width.saturating_sub(2 + LONGEST_DIRECTION)))
     };
     heading(lines, "Copies", &row(["rate", "copies/s", "bytes", "copies", "while copying"], "direction"));
     for copies in &pace.process.copies {

@@ -7,7 +7,7 @@ use std::{
 
 use ratatui::crossterm::event::{self, Event};
 
-use super::{App, Flow};
+use super::{App, Column, Flow};
 use crate::snapshot::Snapshot;
 
 /// Records processes in the background.
@@ -25,8 +25,9 @@ pub fn run(
     gather: &mut dyn FnMut() -> Result<Snapshot, String>,
     recorder: &mut dyn Recorder,
     interval: Duration,
+    columns: &[Column],
 ) -> Result<(), String> {
-    let mut app = App::new();
+    let mut app = App::new(columns);
     app.update(gather()?);
     let mut terminal = ratatui::try_init().map_err(|error| format!("cannot draw on this terminal: {error}"))?;
     let outcome = show(&mut app, &mut terminal, gather, recorder, interval);

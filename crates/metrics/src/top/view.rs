@@ -3,8 +3,8 @@
 //! ```text
 //!   warpscope top    3 GPU processes                                  07:51:32
 //!   GPU 0 NVIDIA H200 ████████ 93 %   ███ 12.0 of 141 GiB   412 W   61 °C
-//!    pid   user   live   peak   launches/s   HtoD/s   DtoH/s   errors   history   name
-//!   ────────────────────────────── details, on Enter ──────────────────────────────
+//!    pid   user   live   peak   launches/s   HtoD/s   DtoH/s   errors   launches   name
+//!   ─────────────────────── details, on Enter, or history, on t ───────────────────────
 //!   sorted by live memory   filter: train                               ? for help
 //! ```
 
@@ -17,26 +17,34 @@ use ratatui::{
 };
 use text::{
     names::printable,
-    units::{bytes, count, counted},
+    units::{bytes, counted},
 };
 
-use super::{App, app::Sort, column::Column, history::sparkline};
+use super::{
+    App,
+    app::Pane,
+    column::{Column, Shown, title},
+};
 use crate::{
     clock::stamp,
-    console::{byte_rate, rate},
-    rates::{Pace, errors, live_bytes, peak_bytes},
-    snapshot::{Device, Process},
+    rates::{Pace, errors},
+    snapshot::Device,
 };
 
 /// Maximum number of GPUs shown.
 const MOST_DEVICES: usize = 8;
-const HISTORY: usize = 16;
 /// The keys, as many as fit.
-const HINTS: [&str; 3] = [
-    "q quit  ↑↓ select  Enter details  r record  s sort  / filter  ? help",
-    "q quit  r record  s sort  ? help",
+const HINTS: [&str; 4] = [
+    "q quit  ↑↓ select  Enter details  t history  r record  s sort  c columns  / filter  ? help",
+    "q quit  Enter details  t history  r record  ? help",
+    "q quit  Enter details  ? help",
     "? help",
 ];
+/// The keys of the details, of the filter, and of the list of columns.
+const DETAIL_HINTS: [&str; 3] =
+    ["q quit  Esc close  PgUp PgDn scroll  t history  r record  ? help", "Esc close  PgDn scroll  ? help", "? help"];
+const FILTER_HINTS: [&str; 2] = ["Enter apply  Esc clear", "Esc clear"];
+const CHOICE_HINTS: [&str; 2] = ["↑↓ select  Space show or hide  Esc close", "Esc close"];
 
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
@@ -46,12 +54,13 @@ impl App {
     pub fn draw(&self, frame: &mut Frame<'_>) {
         let rows = self.rows();
         let devices = self.now.devices.len().min(MOST_DEVICES) as u16;
-        let detail = if self.detail && !rows.is_empty() { Constraint::Percentage(60) } else { Constraint::Length(0) };
-        let [head, gpus, table, details, foot] = Layout::vertical([
+        let closed = self.pane == Pane::Closed || rows.is_empty();
+        let pane = if closed { Constraint::Length(0) } else { Constraint::Percentage(60) };
+        let [head, gpus, table, selected, foot] = Layout::vertical([
             Constraint::Length(1),
             Constraint::Length(devices),
             Constraint::Min(2),
-            detail,
+            pane,
             Constraint::Length(1),
         ])
         .areas(frame.area());
@@ -60,11 +69,14 @@ impl App {
             let area = Rect { y: gpus.y.saturating_add(line as u16), height: 1, ..gpus };
             draw_device(frame, area.intersection(gpus), device);
         }
-        self.draw_table(frame, table, &rows);
-        if let (true, Some(place)) = (self.detail, self.place(&rows)) {
-            self.draw_detail(frame, details, &rows[place]);
+        let shown = self.draw_table(frame, table, &rows);
+        if let (false, Some(place)) = (closed, self.place(&rows)) {
+            self.draw_pane(frame, selected, &rows[place]);
         }
         self.draw_foot(frame, foot);
+        if let Some(row) = self.choosing {
+            self.draw_choice(frame, row, &shown);
+        }
         if self.help {
             draw_help(frame);
         }
@@ -82,6 +94,9 @@ impl App {
             let text = format!("  {} not counted", counted(lost, "call", "calls"));
             spans.push(Span::styled(text, Style::new().fg(Color::Yellow)));
         }
+        if self.now.devices.len() > MOST_DEVICES {
+            spans.push(Span::raw(format!("  {MOST_DEVICES} of {} GPUs shown", self.now.devices.len())));
+        }
         if self.paused {
             spans.push(Span::styled("  paused", Style::new().fg(Color::Yellow)));
         }
@@ -93,117 +108,102 @@ impl App {
         }
     }
 
-    fn draw_table(&self, frame: &mut Frame<'_>, area: Rect, rows: &[Pace<'_>]) {
+    /// Draws the selected process.
+    fn draw_pane(&self, frame: &mut Frame<'_>, area: Rect, pace: &Pace<'_>) {
+        let span = self.graph_span();
+        let room = usize::from(area.width).saturating_sub(span.width() + 1);
+        let title: String = format!(" {} {} ", pace.process.pid, title(pace.process)).chars().take(room).collect();
+        let block = Block::default()
+            .borders(Borders::TOP)
+            .title(Span::styled(title, BOLD))
+            .title(span.style(DIM).alignment(Alignment::Right));
+        let inner = block.inner(area);
+        frame.render_widget(block, area);
+        match self.pane {
+            Pane::Closed => {}
+            Pane::Details => self.draw_detail(frame, inner, pace),
+            Pane::History => self.draw_history(frame, inner, pace),
+        }
+    }
+
+    /// Draws the processes. Returns the columns that fit.
+    fn draw_table(&self, frame: &mut Frame<'_>, area: Rect, rows: &[Pace<'_>]) -> Vec<Column> {
         if rows.is_empty() {
             let text = if self.now.processes.is_empty() {
                 "No process uses CUDA. Processes appear here when they do."
             } else {
                 "No process matches the filter; press Esc to clear it."
             };
-            frame.render_widget(Paragraph::new(text).style(DIM), area);
-            return;
+            frame.render_widget(Paragraph::new(text).style(DIM).wrap(Wrap { trim: true }), area);
+            return Vec::new();
         }
-        let shown = self.columns(rows, area.width);
-        let header = shown.iter().map(|column| {
-            let title = match (column.sort == Some(self.sort), self.reverse) {
-                (false, _) => return column.cell(column.title.to_owned()).style(DIM),
-                (true, false) => format!("{}▾", column.title),
-                (true, true) => format!("{}▴", column.title),
+        let shown = Shown::fitting(&self.columns, self.sort, area.width, rows, &self.now, &self.past);
+        let header = shown.iter().map(|shown| {
+            let title = shown.column.title();
+            let title = match (shown.column.sort() == Some(self.sort), self.reverse) {
+                (false, _) => return shown.cell(title.to_owned()).style(DIM),
+                (true, false) => format!("{title}▾"),
+                (true, true) => format!("{title}▴"),
             };
-            column.cell(title).style(BOLD)
+            shown.cell(title).style(BOLD)
         });
         let row = |(place, pace): (usize, &Pace<'_>)| {
-            let cells = shown.iter().map(|column| {
-                let style = match column.title {
-                    "errors" if errors(pace.process) > 0 => Style::new().fg(Color::Red),
-                    "launches" => Style::new().fg(Color::Blue),
+            let cells = shown.iter().map(|shown| {
+                let style = match shown.column {
+                    Column::Errors if errors(pace.process) > 0 => Style::new().fg(Color::Red),
+                    Column::LaunchHistory => Style::new().fg(Color::Blue),
+                    Column::MemoryHistory => Style::new().fg(Color::Green),
                     _ => Style::new(),
                 };
-                column.cell(column.texts[place].clone()).style(style)
+                shown.cell(shown.texts[place].clone()).style(style)
             });
             let row = Row::new(cells);
             if pace.process.ended { row.style(DIM) } else { row }
         };
-        let table = Table::new(rows.iter().enumerate().map(row), shown.iter().map(Column::constraint))
+        let table = Table::new(rows.iter().enumerate().map(row), shown.iter().map(Shown::constraint))
             .header(Row::new(header))
             // Not reversed: an empty history would look full.
             .row_highlight_style(BOLD.bg(Color::DarkGray));
         let mut state = TableState::new().with_selected(self.place(rows));
         frame.render_stateful_widget(table, area, &mut state);
-    }
-
-    /// Returns the columns that fit. A number that is cut is a wrong number, so columns are left out instead; the one that
-    /// is sorted by stays.
-    fn columns(&self, rows: &[Pace<'_>], width: u16) -> Vec<Column> {
-        let kinds = self.now.kinds;
-        let texts = |text: &dyn Fn(&Pace<'_>) -> String| rows.iter().map(text).collect::<Vec<_>>();
-        let history = |pace: &Pace<'_>| {
-            self.histories.get(&pace.process.id).map(|h| sparkline(&h.launches, HISTORY)).unwrap_or_default()
-        };
-        let name = |pace: &Pace<'_>| match pace.process.container.as_str() {
-            "" => title(pace.process),
-            container => format!("{}: {}", printable(container), title(pace.process)),
-        };
-        // The last number is the order in which they are left out, the highest first.
-        let all = [
-            (true, Column::number("pid", Some(Sort::Pid), texts(&|pace| pace.process.pid.to_string()), 0)),
-            (true, Column::text("user", texts(&|pace| printable(&pace.process.user).into_owned()), 7)),
-            (
-                kinds.memory,
-                Column::number("live", Some(Sort::Memory), texts(&|pace| bytes(live_bytes(pace.process))), 1),
-            ),
-            (kinds.memory, Column::number("peak", None, texts(&|pace| bytes(peak_bytes(pace.process))), 6)),
-            (
-                kinds.launches,
-                Column::number("launches/s", Some(Sort::Launches), texts(&|pace| rate(pace.launches())), 2),
-            ),
-            (
-                kinds.copies,
-                Column::number("HtoD/s", Some(Sort::Bandwidth), texts(&|pace| byte_rate(pace.to_device())), 3),
-            ),
-            (
-                kinds.copies,
-                Column::number("DtoH/s", Some(Sort::Bandwidth), texts(&|pace| byte_rate(pace.to_host())), 4),
-            ),
-            (kinds.errors, Column::number("errors", Some(Sort::Errors), texts(&|pace| count(errors(pace.process))), 5)),
-            (kinds.launches, Column::text("launches", texts(&history), 8)),
-            (true, Column::text("name", texts(&name), 0)),
-        ];
-        let mut shown: Vec<Column> = all.into_iter().filter(|(shown, _)| *shown).map(|(_, column)| column).collect();
-        let needed = |shown: &[Column]| shown.iter().map(|column| column.least() + 1).sum::<u16>();
-        while needed(&shown) > width.saturating_add(1) {
-            let dispensable = |column: &&Column| column.order > 0 && column.sort != Some(self.sort);
-            let Some(order) = shown.iter().filter(dispensable).map(|column| column.order).max() else { break };
-            shown.retain(|column| column.order != order);
-        }
-        shown
+        shown.iter().map(|shown| shown.column).collect()
     }
 
     fn draw_foot(&self, frame: &mut Frame<'_>, area: Rect) {
-        let mut text = format!("sorted by {}{}", self.sort.name(), if self.reverse { ", reversed" } else { "" });
-        if self.filtering || !self.filter.is_empty() {
-            let end = if self.filtering { "_" } else { "" };
-            text = format!("{text}   filter: {}{end}", printable(&self.filter));
-        }
-        if !self.message.is_empty() {
-            frame.render_widget(Line::styled(printable(&self.message).into_owned(), BOLD), area);
-            return;
-        }
-        let room = usize::from(area.width).saturating_sub(text.chars().count() + 2);
-        frame.render_widget(Line::styled(text, DIM), area);
-        // The last one is shown in any case.
-        let hints = HINTS.iter().find(|hint| hint.chars().count() <= room).unwrap_or(&HINTS[HINTS.len() - 1]);
-        let length = (hints.chars().count() as u16).min(area.width);
+        let order = if self.reverse { ", reversed" } else { "" };
+        let (text, hints): (String, &[&str]) = match (self.pane, self.message.as_str()) {
+            _ if self.filtering => (format!("filter: {}_", printable(&self.filter)), &FILTER_HINTS),
+            _ if self.choosing.is_some() => (String::new(), &CHOICE_HINTS),
+            (_, message) if !message.is_empty() => (printable(message).into_owned(), &["? help"]),
+            (pane, _) => {
+                let filter = match self.filter.as_str() {
+                    "" => String::new(),
+                    filter => format!("   filter: {}", printable(filter)),
+                };
+                let hints: &[&str] = if pane == Pane::Details { &DETAIL_HINTS } else { &HINTS };
+                (format!("sorted by {}{order}{filter}", self.sort.name()), hints)
+            }
+        };
+        // The shortest one is shown in any case.
+        let width = usize::from(area.width);
+        let fits = |hint: &&&str| text.chars().count() + 2 + hint.chars().count() <= width;
+        let hint = hints.iter().find(fits).or(hints.last()).copied().unwrap_or_default();
+        let room = width.saturating_sub(hint.chars().count() + 2);
+        let text = cut(text, room);
+        frame.render_widget(Line::styled(text, if self.message.is_empty() { DIM } else { BOLD }), area);
+        let length = (hint.chars().count() as u16).min(area.width);
         let right = Rect { x: area.x + area.width - length, width: length, ..area };
         frame.render_widget(Clear, right);
-        frame.render_widget(Line::styled(*hints, DIM), right);
+        frame.render_widget(Line::styled(hint, DIM), right);
     }
 }
 
-/// Returns a process's title on the terminal: its command line, or its short name if it has none.
-pub(super) fn title(process: &Process) -> String {
-    let name = if process.command.is_empty() { &process.comm } else { &process.command };
-    printable(name).into_owned()
+/// Cuts a text that is too long, and marks it.
+pub(super) fn cut(text: String, room: usize) -> String {
+    if text.chars().count() <= room {
+        return text;
+    }
+    text.chars().take(room.saturating_sub(1)).chain(['…']).collect()
 }
 
 fn draw_device(frame: &mut Frame<'_>, area: Rect, device: &Device) {
@@ -220,7 +220,10 @@ fn draw_device(frame: &mut Frame<'_>, area: Rect, device: &Device) {
     let [name, busy, memory, rest] = Layout::horizontal(widths).spacing(1).areas(area);
     frame.render_widget(Line::from(format!("GPU {} {}", device.index, printable(&device.name))), name);
     if device.lost {
-        frame.render_widget(Line::styled("lost: the GPU no longer responds", Style::new().fg(Color::Red)), busy);
+        frame.render_widget(
+            Line::styled("lost: the GPU no longer responds", Style::new().fg(Color::Red)),
+            busy.union(rest),
+        );
         return;
     }
     let gauge = |share: f64, label: String, colour| {
@@ -246,30 +249,31 @@ fn draw_device(frame: &mut Frame<'_>, area: Rect, device: &Device) {
 }
 
 fn draw_help(frame: &mut Frame<'_>) {
-    const KEYS: [(&str, &str); 11] = [
+    const KEYS: [(&str, &str); 14] = [
         ("q, Ctrl-C", "quit"),
         ("↑ ↓, j k", "select a process"),
         ("Home End, g G", "select the first or last process"),
-        ("Enter, Tab", "show details: kernels, memory by line, copies, errors"),
-        ("PgUp PgDn", "scroll the details"),
+        ("Enter, Tab", "details: kernels, memory by line, errors"),
+        ("t", "history: the last minutes as graphs"),
+        ("PgUp PgDn", "scroll the details; also with Space"),
+        ("Esc", "close the details or the history"),
+        ("r", "record the process for some seconds"),
         ("s", "sort by the next column"),
         ("R", "reverse the order"),
-        ("r", "record the process for some seconds; the files are named in the last line"),
-        ("/", "filter by name, user, container, pid or kernel; Esc clears the filter"),
+        ("c", "choose columns"),
+        ("/", "filter: name, user, container, pid, kernel"),
         ("p", "pause"),
-        ("?", "show this help; any key closes it"),
+        ("?, h", "this help; any key closes it"),
     ];
     let lines: Vec<Line<'_>> = KEYS
         .iter()
         .map(|(key, what)| Line::from(vec![Span::styled(format!(" {key:<14}"), BOLD), Span::raw(*what)]))
         .collect();
     let whole = frame.area();
-    let width = 86.min(whole.width);
-    let inside = usize::from(width.saturating_sub(2)).max(1);
-    let wrapped: usize = lines.iter().map(|line| line.width().div_ceil(inside)).sum();
-    let height = (wrapped as u16 + 2).min(whole.height);
+    let width = 60.min(whole.width);
+    let height = (lines.len() as u16 + 2).min(whole.height);
     let area = Rect { x: (whole.width - width) / 2, y: (whole.height - height) / 2, width, height };
     frame.render_widget(Clear, area);
     let block = Block::default().borders(Borders::ALL).title(" keys ");
-    frame.render_widget(Paragraph::new(lines).block(block).wrap(Wrap { trim: false }), area);
+    frame.render_widget(Paragraph::new(lines).block(block), area);
 }

@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use metrics::top::Column;
+
+use super::values;
 
 const MONITOR_HELP: &str =
     "Without --memleak, --cudatrace, --bandwidth or --errors, all four are on. Calls are aggregated in
@@ -43,10 +46,10 @@ pub struct Monitor {
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics_addr: Option<String>,
     /// Print a table every SECS seconds; 0 to disable [default: 5].
-    #[arg(long, value_name = "SECS")]
+    #[arg(long, value_name = "SECS", value_parser = values::seconds)]
     pub display_interval: Option<f64>,
     /// Monitor only this process and its future children; may be repeated.
-    #[arg(short, long, value_name = "PID")]
+    #[arg(short, long, value_name = "PID", value_parser = values::pid)]
     pub pid: Vec<u32>,
     /// Monitor only processes in this control group.
     #[arg(long, value_name = "PATH", conflicts_with = "pid")]
@@ -56,7 +59,7 @@ pub struct Monitor {
     pub config: Option<PathBuf>,
     /// Limit the cost to PERCENT of the CPU time of the monitored processes: launches, copies and errors are then counted
     /// only part of the time, memory always.
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, value_name = "PERCENT", value_parser = values::percent)]
     pub max_overhead: Option<f64>,
     /// Limit the number of per-process time series; the rest are summed as "other" [default: 20000].
     #[arg(long, value_name = "N")]
@@ -65,13 +68,13 @@ pub struct Monitor {
     #[arg(long, value_name = "N")]
     pub top_kernels: Option<usize>,
     /// Print the live allocations of a process, queried from the running monitor, and exit.
-    #[arg(long, value_name = "PID")]
+    #[arg(long, value_name = "PID", value_parser = values::pid)]
     pub map: Option<u32>,
     /// Record processes on request: POST /record?pid=PID on this machine, with the token in FILE. A missing file is created.
     #[arg(long, value_name = "FILE")]
     pub allow_record: Option<PathBuf>,
     /// Keep serving the metrics of an exited process for SECS seconds [default: 300].
-    #[arg(long, value_name = "SECS")]
+    #[arg(long, value_name = "SECS", value_parser = values::seconds)]
     pub keep_ended: Option<f64>,
     /// Monitor this CUDA library, or program with a static CUDA runtime, from its first call; may be repeated.
     #[arg(long, value_name = "FILE")]
@@ -96,19 +99,26 @@ pub struct Monitor {
     after_help = "Press ? for the list of keys and q to quit. r records the selected process for a few seconds, as
 `record -p PID` does, and writes warpscope.html and warpscope.wscope to the working directory.
 
+Columns: pid, user, gpus, live, peak, used, launches, htod, dtoh, errors, memory-history,
+launch-history, name. pid and name are always shown; columns for which there is no room are not.
+
 Examples:
   sudo warpscope top
-  sudo warpscope top --interval 0.5 -p 1234"
+  sudo warpscope top --interval 0.5 -p 1234
+  sudo warpscope top --columns gpus,used,launches,memory-history"
 )]
 pub struct Top {
     /// Refresh every SECS seconds.
-    #[arg(long, value_name = "SECS", default_value_t = 1.0)]
+    #[arg(long, value_name = "SECS", default_value_t = 1.0, value_parser = values::seconds)]
     pub interval: f64,
     /// Record for SECS seconds when r is pressed.
-    #[arg(long, value_name = "SECS", default_value_t = 5.0)]
+    #[arg(long, value_name = "SECS", default_value_t = 5.0, value_parser = values::seconds)]
     pub record_seconds: f64,
+    /// Show these columns; the key c changes them.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Column::parse)]
+    pub columns: Vec<Column>,
     /// Monitor only this process and its future children; may be repeated.
-    #[arg(short, long, value_name = "PID")]
+    #[arg(short, long, value_name = "PID", value_parser = values::pid)]
     pub pid: Vec<u32>,
     /// Monitor only processes in this control group.
     #[arg(long, value_name = "PATH", conflicts_with = "pid")]

@@ -27,6 +27,7 @@ pub fn run(options: args::Top) -> anyhow::Result<ExitCode> {
         bail!("--record-seconds expects a number of seconds from 0.1 to 3600");
     }
     let (interval, seconds) = (Duration::from_secs_f64(options.interval), options.record_seconds);
+    let columns = options.columns;
     let settings = Settings {
         metrics_addr: Some(String::new()),
         display_interval: Some(0.0),
@@ -47,7 +48,7 @@ pub fn run(options: args::Top) -> anyhow::Result<ExitCode> {
             let made = theirs.request().ok_or("the monitor has stopped")?;
             Ok(Snapshot::clone(&made.0))
         };
-        let ended = top::run(&mut gather, &mut Look::new(seconds), interval);
+        let ended = top::run(&mut gather, &mut Look::new(seconds), interval, &columns);
         theirs.close();
         ended
     });
