@@ -1,7 +1,7 @@
 //! `warpscope top` on a terminal.
 
 use crate::support::{
-    Running, Scene, Terminal,
+    Ended, Running, Scene, Terminal,
     monitor::Watched,
     scene::{lost, number},
 };
@@ -26,8 +26,8 @@ fn assert_restored(mut terminal: Terminal, run: Running) {
     assert!(terminal.is_restored(), "{}", terminal.text);
 }
 
-/// Check that a new process is shown with its kernels, its memory by line and its errors; that keys sort, filter, help and quit;
-/// that the screen adapts to another size; and that the terminal is restored.
+/// Check that a new process is shown with its kernels, its memory by line, its errors and its history; that keys choose columns,
+/// sort, filter, help and quit; that the screen adapts to another size; and that the terminal is restored.
 #[test]
 fn keys_control_the_screen() {
     let scene = Scene::new();
@@ -50,6 +50,17 @@ fn keys_control_the_screen() {
     terminal.shows(|screen| screen.contains("cudaErrorMemoryAllocation") && !screen.contains("k0"));
     terminal.send(ENTER);
     terminal.shows(|screen| !screen.contains("watched.c:30"));
+
+    terminal.send(b"t");
+    terminal.shows(|screen| screen.contains("live memory 5.0") && screen.contains(" last "));
+    terminal.send(ESCAPE);
+    terminal.shows(|screen| !screen.contains(" last "));
+    terminal.send(b"c");
+    terminal.shows(|screen| screen.contains("> [x] user"));
+    terminal.send(b" ");
+    terminal.shows(|screen| screen.contains("> [ ] user"));
+    terminal.send(ENTER);
+    terminal.shows(|screen| !screen.contains("[ ] user") && !screen.contains("pid user"));
 
     terminal.send(b"s");
     terminal.shows(|screen| screen.contains("sorted by launches"));
@@ -105,4 +116,11 @@ fn a_signal_restores_the_terminal() {
     assert!(terminal.is_in_use());
     run.signal(libc::SIGTERM);
     assert_restored(terminal, run);
+}
+
+/// Check that an unknown column is answered with the names of all.
+#[test]
+fn unknown_columns_are_explained() {
+    let run = Ended::of(&mut Scene::new().warpscope(&["top", "--columns", "pid,gpu"])).exits(2);
+    assert!(run.err().contains("'gpu'") && run.err().contains("choose from pid, user, gpus, "), "{}", run.err());
 }

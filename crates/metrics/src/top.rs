@@ -9,11 +9,13 @@ mod column;
 mod detail;
 mod graphs;
 mod history;
+mod sort;
 mod terminal;
 mod view;
 
 pub use self::{
-    app::{App, Flow, Sort},
+    app::{App, Flow},
     column::Column,
+    sort::Sort,
     terminal::{Recorder, run},
 };

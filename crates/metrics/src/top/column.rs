@@ -11,8 +11,8 @@ use text::{
 };
 
 use super::{
-    app::Sort,
     history::{Past, sparkline},
+    sort::Sort,
 };
 use crate::{
     console::{byte_rate, rate},

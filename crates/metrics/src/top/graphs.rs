@@ -89,7 +89,7 @@ impl App {
         let largest = graph.ring.iter().copied().max().unwrap_or(0);
         let mut title = format!("{} {}", graph.title, (graph.text)(graph.ring.back().copied().unwrap_or(0)));
         let longer = format!("{title}, max {}", (graph.text)(largest));
-        if graph.most.is_none() && longer.chars().count() <= area.width.into() {
+        if graph.most.is_none() && largest > 0 && longer.chars().count() <= area.width.into() {
             title = longer;
         }
         let most = graph.most.unwrap_or_else(|| bars.iter().copied().max().unwrap_or(0)).max(1);
