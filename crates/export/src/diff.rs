@@ -10,18 +10,19 @@ use std::{
 
 use model::profile::{GpuWeight, Profile};
 use serde::Serialize;
-use text::{
-    names::printable,
-    short::short,
-    units::{count, time},
-};
+use text::units::{count, time};
 
 use crate::{
     tables::{by_kernel, by_line},
-    terminal_text::joined_path_text,
+    terminal_text::{joined_path_text, shortened},
 };
 
 mod html;
+
+/// The width from which counts are shown beside names.
+const WIDE: usize = 96;
+/// The least width of names.
+const LEAST_NAME: usize = 13;
 
 /// What a comparison needs of one recording.
 #[derive(Clone, Debug, Default)]
@@ -123,26 +124,34 @@ impl Diff {
         let changed =
             |changes: &[Change]| changes.iter().filter(|row| row.before_ns != row.after_ns).cloned().collect();
         let (kernels, paths): (Vec<Change>, Vec<Change>) = (changed(&self.kernels), changed(&self.paths));
+        // On a narrow terminal the names need the room of the counts.
+        let (wide, counts) = if width >= WIDE { (66, 19) } else { (47, 0) };
+        let runs = |text: &str| if counts > 0 { format!("{text:>counts$}") } else { String::new() };
         for (title, changes) in [("Totals", &*self.totals), ("Kernels", &kernels), ("Paths", &paths)] {
             if changes == none {
                 continue;
             }
-            let _ = writeln!(text, "{title:<10}{:>10}  {:>10}  {:>9}  {:>17}", "before", "after", "change", "runs");
+            let titles = format!("{title:<10}{:>10}  {:>10}  {:>9}{}", "before", "after", "change", runs("runs"));
+            let _ = writeln!(text, "{titles}");
             for row in changes {
-                let change = row.change.map_or_else(|| "new".to_owned(), percent);
+                let new = if row.after_ns > 0 { "new" } else { "" };
+                let change = row.change.map_or_else(|| new.to_owned(), percent);
                 let mark = if row.significant == Some(true) { "*" } else { " " };
-                let runs = match (row.before_count, row.after_count) {
+                let runs = runs(&match (row.before_count, row.after_count) {
                     (0, 0) => String::new(),
                     (a, b) if a == b => count(a),
                     (a, b) => format!("{} -> {}", count(a), count(b)),
-                };
-                let room = width.saturating_sub(66).max(30);
+                });
+                let room = width.saturating_sub(wide).max(LEAST_NAME);
                 let is_path = title == "Paths";
-                let name = if is_path { joined_path_text(&row.name, room) } else { short(&printable(&row.name), room) };
+                let name = if is_path { joined_path_text(&row.name, room) } else { shortened(&row.name, room) };
                 let (before, after) = (time(row.before_ns), time(row.after_ns));
-                let _ = writeln!(text, "{:<10}{before:>10}  {after:>10}  {change:>8}{mark}  {runs:>17}  {name}", "");
+                let _ = writeln!(text, "{:<10}{before:>10}  {after:>10}  {change:>8}{mark}{runs}  {name}", "");
             }
             text.push('\n');
+        }
+        if kernels.is_empty() && paths.is_empty() && !self.kernels.is_empty() {
+            text.push_str("every kernel and every path took the same time\n");
         }
         text.truncate(text.trim_end().len());
         text.push('\n');
@@ -254,6 +263,24 @@ mod tests {
         let text = diff.text(120);
         assert!(text.contains("+50.0 %") && text.contains("new") && !text.contains("same"), "{text}");
         assert!(diff.is_above(0.1) && !diff.is_above(0.2), "3.5 to 4.1 ms: {text}");
+    }
+
+    /// Check that rows fit into terminals of 60 columns and more, with names that can be read, and that nothing is said to
+    /// have changed if nothing has.
+    #[test]
+    fn rows_fit_into_the_terminal() {
+        let name = "a_kernel_with_a_long_name_that_must_be_shortened_to_fit_into_the_line_of_a_terminal";
+        let side = |ns| [run(&[(name, ns, 1_000_000)])];
+        let diff = Diff::of(&side(1_000_000), &side(2_000_000));
+        for width in 60..200 {
+            let text = diff.text(width);
+            assert!(text.lines().all(|line| line.trim_end().chars().count() <= width), "{width}: {text}");
+            assert!(text.contains("a_kernel_") && text.contains("+100.0 %"), "{width}: {text}");
+            assert!(!text.contains("new"), "no CPU time on either side: {text}");
+            assert_eq!(text.contains("1,000,000"), width >= WIDE, "{text}");
+        }
+        let same = Diff::of(&side(1), &side(1)).text(80);
+        assert!(same.ends_with("every kernel and every path took the same time\n"), "{same}");
     }
 
     /// Check that with several recordings only changes beyond the differences between runs are significant.

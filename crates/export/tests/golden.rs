@@ -36,6 +36,7 @@ fn summary() {
     check("summary.json", &(serde_json::to_string_pretty(&summary).expect("JSON") + "\n"));
     check("summary.txt", &render(&summary, false, 120));
     check("summary.colour.txt", &render(&summary, true, 80));
+    check("summary.narrow.txt", &render(&summary, false, 60));
 }
 
 /// Check that an empty recording gives valid files that say so.

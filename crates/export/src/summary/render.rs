@@ -19,6 +19,8 @@ use crate::{
 
 /// The width of names from which another column is shown.
 const ROOM_TO_SPARE: usize = 28;
+/// The width of the names of kernels below which a column is left out.
+const LEAST_NAME: usize = 20;
 
 /// Returns the text of a summary, at most `width` columns wide (not less than 60), in colour if requested. The ledger
 /// is its last lines.
@@ -160,15 +162,20 @@ impl Page {
         }
         // How full the multiprocessors can be, where the device is known and the line has room.
         let full = s.top_kernels.iter().any(|kernel| kernel.occupancy.is_some()) && self.rest(31) >= ROOM_TO_SPARE;
-        let (title, wide) = if full { ("  occup.", 39) } else { ("", 31) };
-        self.heading("Kernels", &format!("{:>7}  {:>8}  {:>8}{title}", "runs", "mean", "max"));
+        // The mean, then the longest, if the line has room for them.
+        let times = [2, 1].into_iter().find(|times| self.rest(11 + 10 * times) >= LEAST_NAME).unwrap_or(0);
+        let titles: String = ["mean", "max"].iter().take(times).map(|title| format!("  {title:>8}")).collect();
+        let (title, wide) = if full { ("  occup.", 39) } else { ("", 11 + 10 * times) };
+        self.heading("Kernels", &format!("{:>7}{titles}{title}", "runs"));
         for kernel in &s.top_kernels {
             let row = self.row(Ink::Blue, kernel.ns, kernel.share, s.kernel_time_ns);
-            let (runs, mean, max) = (count(kernel.count), time(kernel.mean_ns), time(kernel.max_ns));
+            let runs = count(kernel.count);
+            let both = [kernel.mean_ns, kernel.max_ns];
+            let times: String = both.iter().take(times).map(|ns| format!("  {:>8}", time(*ns))).collect();
             let share = kernel.occupancy.map(|share| format!("{:.0} %", 100.0 * share)).unwrap_or_default();
             let occupancy = if full { format!("  {share:>6}") } else { String::new() };
             let name = shortened(&kernel.name, self.rest(wide));
-            self.line(&format!("{row}  {runs:>7}  {mean:>8}  {max:>8}{occupancy}  {name}"));
+            self.line(&format!("{row}  {runs:>7}{times}{occupancy}  {name}"));
         }
     }
 
