@@ -33,37 +33,52 @@ fn ctrl_c_reaches_the_command_once() {
     run.wait().exits(5);
 }
 
-/// Check that the command's input and output are still the terminal, and that it can read from it.
+/// Check that the command's input and output are still the terminal, that it can read from it, and that warpscope writes nothing
+/// to it before the command has ended.
 #[test]
 fn command_keeps_the_terminal() {
     let scene = Scene::new();
     let script = r#"for i in 0 1 2; do test -t $i || echo "no terminal: $i"; done; read line; echo "got $line"; tty > /dev/null"#;
-    let (mut terminal, run) = Terminal::start(&mut scene.record_words("-q -o x.svg", &["bash", "-c", script]));
+    let (mut terminal, run) = Terminal::start(&mut scene.record_words("-o x.svg", &["bash", "-c", script]));
     terminal.send(b"hello\n");
     let text = terminal.rest();
     run.wait().exits(0);
-    assert!(text.contains("got hello") && !text.contains("no terminal"), "{text}");
+    let (before, _) = text.split_once("got hello").expect("an answer");
+    // Only the echo of the input.
+    assert_eq!(before.trim(), "hello", "{text:?}");
 }
 
-/// Check that a recording of a running process has a status line on a terminal, which is erased at the end, and none in a pipe
-/// or on a terminal that cannot erase a line.
+/// Check that a recording, a trace and the flight recorder of a running process have a status line on a terminal, which is erased
+/// at the end, and none in a pipe, with -q, or on a terminal that cannot erase a line.
 #[test]
 fn running_processes_have_a_status_line() {
-    let scene = Scene::new();
-    let sleeper = Running::start(scene.bare("sleep").arg("60"));
-    let options = ["record", "--cpu-only", "-d", "300ms", "-o", "x.wscope", "-p", &sleeper.pid().to_string()];
-    let (terminal, run) = Terminal::start(&mut scene.warpscope(&options));
-    let text = terminal.rest();
-    run.wait().exits(0);
-    let (line, erased) = (text.find("recording 0:00, "), text.rfind("\r\x1b[K"));
-    assert!(line.is_some() && line < erased && erased < text.find("wrote x.wscope"), "{text:?}");
+    let sleeper = Running::start(Scene::new().bare("sleep").arg("60"));
+    let pid = sleeper.pid().to_string();
+    for (command, what) in [
+        ("record --cpu-only", "recording 0:00, "),
+        ("record --cpu-only --last 5s", "recording 0:00, "),
+        ("trace --sched", "tracing 0:00, 0 calls"),
+    ] {
+        let scene = Scene::new();
+        let common = ["-d", "300ms", "-o", "x.wscope", "-p", &pid];
+        let options: Vec<&str> = command.split(' ').chain(common).collect();
+        let (terminal, run) = Terminal::start(&mut scene.warpscope(&options));
+        let text = terminal.rest();
+        run.wait().exits(0);
+        let (line, erased) = (text.find(what), text.rfind("\r\x1b[K"));
+        assert!(line.is_some() && line < erased && erased < text.find("wrote x.wscope"), "{command}: {text:?}");
 
-    let (terminal, run) = Terminal::start(scene.warpscope(&options).env("TERM", "dumb"));
-    let text = terminal.rest();
-    run.wait().exits(0);
-    assert!(!text.contains('\x1b') && !text.contains("recording 0:00"), "{text:?}");
-    let run = Ended::of(&mut scene.warpscope(&options)).exits(0);
-    assert!(!run.err().contains("recording 0:00"), "{}", run.err());
+        let (terminal, run) = Terminal::start(scene.warpscope(&options).env("TERM", "dumb"));
+        let text = terminal.rest();
+        run.wait().exits(0);
+        assert!(!text.contains('\x1b') && !text.contains(what), "{command}: {text:?}");
+        let (terminal, run) = Terminal::start(scene.warpscope(&options).arg("-q"));
+        let text = terminal.rest();
+        run.wait().exits(0);
+        assert_eq!(text, "", "{command}");
+        let run = Ended::of(&mut scene.warpscope(&options)).exits(0);
+        assert!(!run.err().contains(what), "{command}: {}", run.err());
+    }
 }
 
 /// Check the summary on a narrow terminal, and without colours or other characters than ASCII where they are not wanted.

@@ -58,7 +58,7 @@ pub trait Sink {
     }
 }
 
-/// Prints events as they arrive. After an error nothing more is printed.
+/// Prints events as they arrive.
 pub trait Printer {
     /// Prints one event, if it is of interest.
     fn print(&mut self, event: &Event) -> io::Result<()>;
@@ -67,25 +67,47 @@ pub trait Printer {
     fn flush(&mut self) -> io::Result<()>;
 }
 
+/// A printer, if there is one. After an error nothing more is printed.
+#[derive(Default)]
+pub struct Display(pub Option<Box<dyn Printer>>);
+
+impl Display {
+    /// Prints one event.
+    pub fn print(&mut self, event: &Event) {
+        self.after(|printer| printer.print(event));
+    }
+
+    /// Flushes the output.
+    pub fn flush(&mut self) {
+        self.after(|printer| printer.flush());
+    }
+
+    fn after(&mut self, action: impl FnOnce(&mut dyn Printer) -> io::Result<()>) {
+        if self.0.as_mut().is_some_and(|printer| action(&mut **printer).is_err()) {
+            self.0 = None;
+        }
+    }
+}
+
 /// Receives every event of a recording.
 pub struct Recording {
     fold: Fold,
     writer: Writer<File>,
     path: PathBuf,
     failure: Option<String>,
-    printer: Option<Box<dyn Printer>>,
+    display: Display,
 }
 
 impl Recording {
     /// Creates a recording in `file`, named `path` in messages.
     pub fn new(file: File, path: PathBuf) -> Result<Self, WriteError> {
         let writer = Writer::new(file)?;
-        Ok(Self { fold: Fold::new(), writer, path, failure: None, printer: None })
+        Ok(Self { fold: Fold::new(), writer, path, failure: None, display: Display::default() })
     }
 
     /// Prints events from now on.
     pub fn print(&mut self, printer: Box<dyn Printer>) {
-        self.printer = Some(printer);
+        self.display = Display(Some(printer));
     }
 
     /// After an error the recording ends, but the profile and its outputs continue. The writer counts what it leaves
@@ -100,6 +122,7 @@ impl Recording {
     /// the recording.
     pub fn finish(mut self, end: End, kept: &mut Kept, options: &symbols::Options) -> (Profile, Option<String>) {
         self.show();
+        self.display = Display::default();
         // Resolving names takes time: if warpscope is killed meanwhile, everything recorded is on disk.
         self.flush();
         let mut fold = std::mem::take(&mut self.fold);
@@ -144,9 +167,7 @@ impl Sink for Recording {
     /// Handles one event.
     fn push(&mut self, event: &Event) {
         self.fold.push(event);
-        if self.printer.as_mut().is_some_and(|printer| printer.print(event).is_err()) {
-            self.printer = None;
-        }
+        self.display.print(event);
         let written = self.writer.push(event);
         self.written(written);
     }
@@ -166,10 +187,11 @@ impl Sink for Recording {
         self.written(written);
     }
 
-    /// Flushes the terminal output. After an error nothing more is printed.
     fn show(&mut self) {
-        if self.printer.as_mut().is_some_and(|printer| printer.flush().is_err()) {
-            self.printer = None;
-        }
+        self.display.flush();
+    }
+
+    fn wants_losses(&self) -> bool {
+        self.display.0.is_some()
     }
 }

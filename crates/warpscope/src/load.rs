@@ -9,7 +9,7 @@ use model::{
 };
 use symbols::Kept;
 
-use crate::{args::Filters, filter, filter::Filter, source::Source};
+use crate::{args::Filters, filter, filter::Filter, progress::Progress, source::Source};
 
 /// Recordings, and their profile.
 pub struct Loaded {
@@ -34,6 +34,7 @@ impl Loaded {
 /// are resolved now.
 pub fn load(paths: &[PathBuf], filters: &Filters) -> anyhow::Result<Loaded> {
     let source = Source::open(paths)?;
+    let _progress = Progress::begin(format!("reading {}", source.name()), Some(source.reading()));
     let (mut profile, damaged) = fold(&source, None)?;
     let mut filter = None;
     if filter::is_used(filters) {

@@ -15,7 +15,7 @@ use collect::command::user::{User, acting_as, become_user};
 use export::{Flames, Format};
 use metrics::http::{Method, Peer, Refusal, Request, Response, Server};
 
-use crate::{args, load::load, outputs, token};
+use crate::{args, load::load, outputs, progress::Progress, token};
 
 /// The longest report that is read.
 const LONGEST: u64 = 1 << 30;
@@ -66,6 +66,7 @@ fn page(paths: &[PathBuf], user: Option<&User>) -> anyhow::Result<Vec<u8>> {
 /// Returns the report of recordings.
 fn report(paths: &[PathBuf]) -> anyhow::Result<Vec<u8>> {
     let loaded = load(paths, &args::Filters::default())?;
+    let _progress = Progress::begin("making the report".to_owned(), Some(loaded.source.reading()));
     let mut page = Vec::new();
     let view = outputs::view::default(&loaded.profile);
     let mut events = || loaded.source.events(None);

@@ -10,6 +10,7 @@ use export::{Flames, Summary};
 use crate::{
     args,
     load::{Loaded, load},
+    progress::Progress,
     terminal::Style,
 };
 
@@ -26,9 +27,11 @@ pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
     let style = Style::of(&io::stdout());
     let mut events = || source.events(filter.clone());
     let flames = Flames::new(&profile);
+    let progress = Progress::begin("summarising".to_owned(), Some(source.reading()));
     if let Some(table) = options.by {
         let mut rows = table.0.rows(&flames, &mut events)?;
         rows.truncate(options.top.unwrap_or(if options.json { usize::MAX } else { ROWS }));
+        drop(progress);
         if options.json {
             serde_json::to_writer_pretty(&mut out, &rows.json()).map_err(io::Error::from)?;
             writeln!(out)?;
@@ -37,10 +40,12 @@ pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
         }
     } else if options.json {
         let summary = Summary::with_events(&flames, &mut events, style.width)?;
+        drop(progress);
         serde_json::to_writer_pretty(&mut out, &summary).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
         let text = export::report(&flames, &mut events, style.colour, style.width)?;
+        drop(progress);
         write!(out, "{}", style.text(&text))?;
     }
     Ok(status)

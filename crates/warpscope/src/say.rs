@@ -5,8 +5,11 @@ use std::fmt::Display;
 
 use text::names::printable;
 
+use crate::status_line;
+
 /// Writes one line.
 pub fn say(text: impl Display) {
+    let _erased = status_line::erase();
     eprintln!("{}", line(text));
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, BufReader, Seek},
+    io::{self, BufReader, Read, Seek},
     path::PathBuf,
     sync::Arc,
 };
@@ -12,15 +12,29 @@ use export::Events;
 use model::{merge::Merged, recording::Reader};
 use rustix::fs::fstat;
 
-use crate::filter::Filter;
+use crate::{filter::Filter, progress::Reading};
 
 /// The events of all recordings.
-pub type Read = Merged<Reader<BufReader<File>>>;
+pub type Recorded = Merged<Reader<Counted>>;
 
 /// Open recordings.
 #[derive(Debug)]
 pub struct Source {
     files: Vec<(PathBuf, File)>,
+    reading: Arc<Reading>,
+}
+
+/// A file that counts what is read from it. It is not counted when it is read ahead.
+#[derive(Debug)]
+pub struct Counted {
+    file: BufReader<File>,
+    reading: Arc<Reading>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.file.read(bytes).inspect(|length| self.reading.add(*length))
+    }
 }
 
 impl Source {
@@ -37,12 +51,25 @@ impl Source {
             }
             files.push((path.clone(), file));
         }
-        Ok(Self { files })
+        Ok(Self { files, reading: Arc::default() })
     }
 
     /// The recording that is being written.
     pub fn of(path: PathBuf, file: File) -> Self {
-        Self { files: vec![(path, file)] }
+        Self { files: vec![(path, file)], reading: Arc::default() }
+    }
+
+    /// Returns how much has been read.
+    pub fn reading(&self) -> Arc<Reading> {
+        self.reading.clone()
+    }
+
+    /// Names the recordings.
+    pub fn name(&self) -> String {
+        match self.files.as_slice() {
+            [(path, _)] => path.display().to_string(),
+            files => format!("{} recordings", files.len()),
+        }
     }
 
     /// Returns the files.
@@ -51,11 +78,13 @@ impl Source {
     }
 
     /// Reads all recordings from their beginning.
-    pub fn read(&self) -> anyhow::Result<Read> {
+    pub fn read(&self) -> anyhow::Result<Recorded> {
+        self.reading.begin(self.files().filter_map(|file| file.metadata().ok()).map(|info| info.len()).sum());
         let open = |(path, file): &(PathBuf, File)| {
             let mut file = file.try_clone()?;
             file.rewind()?;
-            Reader::new(BufReader::with_capacity(1 << 20, file)).with_context(|| path.display().to_string())
+            let file = Counted { file: BufReader::with_capacity(1 << 20, file), reading: self.reading() };
+            Reader::new(file).with_context(|| path.display().to_string())
         };
         let readers = self.files.iter().map(open).collect::<anyhow::Result<Vec<_>>>()?;
         Ok(Merged::new(readers)?)

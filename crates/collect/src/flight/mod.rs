@@ -20,7 +20,7 @@ use model::{
 use symbols::Kept;
 
 use self::{slow::Slow, triggers::Triggers};
-use crate::sink::Sink;
+use crate::sink::{Display, Printer, Sink};
 
 /// How long a dump waits for the records of what happened before its reason: at least so long, and at most so long if work
 /// that was launched before is still running.
@@ -64,6 +64,7 @@ pub struct Flight<D> {
     last: Option<u64>,
     /// Reasons for which no dump was written.
     skipped: BTreeMap<u8, u64>,
+    display: Display,
 }
 
 impl<D: Dumper> Flight<D> {
@@ -80,7 +81,13 @@ impl<D: Dumper> Flight<D> {
             written: 0,
             last: None,
             skipped: BTreeMap::new(),
+            display: Display::default(),
         }
+    }
+
+    /// Prints events from now on.
+    pub fn print(&mut self, printer: Box<dyn Printer>) {
+        self.display = Display(Some(printer));
     }
 
     /// Returns a function of `program` that should be measured, but does not exist.
@@ -133,11 +140,13 @@ impl<D: Dumper> Flight<D> {
 
 impl<D: Dumper> Sink for Flight<D> {
     fn push(&mut self, event: &Event) {
+        // Calls are only watched to find slow ones.
+        let kept = !matches!(event, Event::Function(_) | Event::Call(_));
         if let Some(reason) = self.triggers.event(event) {
             self.request(reason, bpf::now());
         }
-        // Calls are only watched to find slow ones.
-        if !matches!(event, Event::Function(_) | Event::Call(_)) {
+        if kept {
+            self.display.print(event);
             self.window.push(event);
         }
     }
@@ -170,6 +179,10 @@ impl<D: Dumper> Sink for Flight<D> {
             kept.keep_bpf_programs();
             self.dumper.write(self.window.cut(reason, None), kept);
         }
+    }
+
+    fn show(&mut self) {
+        self.display.flush();
     }
 
     fn forget_stacks(&mut self) -> Option<Vec<(ProcessId, StackId)>> {

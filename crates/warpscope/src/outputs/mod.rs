@@ -20,7 +20,7 @@ use export::{Events, Flames, Format, View, parquet};
 use model::recording::Writer;
 use text::names::printable;
 
-use crate::{filter::Filter, say::say, source::Source};
+use crate::{filter::Filter, progress::Progress, say::say, source::Source, status_line};
 use place::{Name, Place, Unfinished};
 
 /// The most runs whose default outputs are kept in one directory.
@@ -40,6 +40,8 @@ pub struct Outputs {
     begun: Option<Unfinished>,
     /// Files to be replaced are kept under another name.
     keeps: bool,
+    /// The terminal shows which file is being written.
+    shows_progress: bool,
 }
 
 #[derive(Debug)]
@@ -117,7 +119,7 @@ impl Outputs {
             }?;
             outputs.push(Output { format, path, place, size: None });
         }
-        Ok(Self { outputs, numbered, source: None, filter: None, begun: None, keeps: false })
+        Ok(Self { outputs, numbered, source: None, filter: None, begun: None, keeps: false, shows_progress: true })
     }
 
     /// Creates the recording: as `NAME.partial` if a `.wscope` file is requested, otherwise in an unnamed file.
@@ -205,6 +207,11 @@ impl Outputs {
         self.keeps = true;
     }
 
+    /// Does not show on the terminal which file is being written.
+    pub fn hide_progress(&mut self) {
+        self.shows_progress = false;
+    }
+
     /// Writes every file. Failures are reported and the other files are still written; returns `true` if nothing
     /// failed. Formats made from events are as complete as the recording; an incomplete one is reported.
     pub fn write(&mut self, flames: &Flames<'_>, view: View, recording_is_whole: bool) -> bool {
@@ -248,6 +255,10 @@ impl Outputs {
     }
 
     fn write_one(&self, output: &Output, flames: &Flames<'_>, view: View) -> io::Result<u64> {
+        // A stream may be the same terminal.
+        let _progress = (self.shows_progress && matches!(output.place, Place::Name(_))).then(|| {
+            Progress::begin(format!("writing {}", output.path.display()), self.source.as_ref().map(Source::reading))
+        });
         match (output.format, &output.place, &self.begun) {
             (Format::Recording, Place::Name(name), Some(begun)) => {
                 name.finish(begun)?;
@@ -282,6 +293,7 @@ impl Outputs {
 
     /// Prints which files were written.
     pub fn announce(&self, out: &mut dyn Write) -> io::Result<()> {
+        let _erased = status_line::erase();
         for output in self.outputs.iter().filter(|output| output.path.as_os_str() != "/dev/stdout") {
             if let Some(size) = output.size {
                 let path = output.path.display().to_string();

@@ -102,7 +102,9 @@ pub struct Background {
 
 impl Background {
     /// Creates a writer that has nothing to do yet.
-    pub fn new(place: Place) -> Self {
+    pub fn new(mut place: Place) -> Self {
+        // The terminal belongs to the command, or to the status of the recording.
+        place.style.shows_progress = false;
         Self { place, running: None, whole: true }
     }
 

@@ -3,7 +3,6 @@
 mod events;
 mod flight;
 mod plan;
-mod status;
 mod write;
 
 use std::{
@@ -34,10 +33,9 @@ use model::{
     profile::Profile,
 };
 
-use crate::{args, outputs::Outputs, say::say, summary};
+use crate::{args, outputs::Outputs, say::say, status::Status, summary};
 use flight::Background;
 use plan::Plan;
-use status::Status;
 use write::Style;
 
 /// Runs the command.
@@ -76,20 +74,20 @@ pub fn run(mut options: args::Record) -> anyhow::Result<ExitCode> {
         first.push(Event::Note(Note { text: plan::NO_INJECT.into() }));
     }
     let recording = Recorded { plan, options: &options, injection, user, first };
-    let style = Style::new(&options);
+    let mut style = Style::new(&options);
+    let shows_status = options.command.is_empty() && !options.quiet;
+    let status_line = shows_status.then(Status::of_recording).flatten();
     let mut recorded = None;
     let (status, mut rest, whole) = match recorder {
         None => {
             let (file, path) = outputs.recording()?;
             let mut sink = Recording::new(file, path).context("cannot start the recording")?;
-            if options.command.is_empty()
-                && !options.quiet
-                && let Some(status) = Status::new()
-            {
+            if let Some(status) = status_line {
                 sink.print(Box::new(status));
             }
             let ended = recording.collect(prepared, signals, sink, |_| Ok(()));
             let Ended { sink, status, time, mut rest } = ended.inspect_err(|_| outputs.remove_recording())?;
+            style.shows_progress &= rest.child.is_none() || status.is_some();
             let end = End { time, status: status.map(ExitStatusExt::into_raw) };
             let (profile, complete) = style.finish(sink, end, &mut rest.kept);
             if recorded_nothing(&profile, status) {
@@ -102,11 +100,15 @@ pub fn run(mut options: args::Record) -> anyhow::Result<ExitCode> {
         Some(recorder) => {
             let tracer = slow::tracer(&recorder.on_slow);
             let (paths, quiet) = (paths.clone(), options.quiet);
-            let place = flight::Place { paths, defaults, user: owner, style: style.clone(), quiet };
-            let sink = Flight::new(recorder, Background::new(place.clone()));
+            let mut place = flight::Place { paths, defaults, user: owner, style: style.clone(), quiet };
+            let mut sink = Flight::new(recorder, Background::new(place.clone()));
+            if let Some(status) = status_line {
+                sink.print(Box::new(status));
+            }
             let watch = |collector: &mut Collector<_>| watch_slow(collector, tracer, &recording);
             let Ended { sink, status, time, rest } = recording.collect(prepared, signals, sink, watch)?;
             let why = why_ended(&options, status);
+            place.style.shows_progress &= rest.child.is_none() || status.is_some();
             let (cut, background) = flight::finish(sink, time, status, why);
             let whole = match place.write(&cut, rest.kept.clone()) {
                 Ok(flight::Written { profile, outputs: written, whole }) => {
@@ -318,7 +320,7 @@ fn why_ended(options: &args::Record, status: Option<ExitStatus>) -> String {
 /// `--verbose`: prints how long a thread of a process was stopped.
 fn print_stop(pid: u32, stopped: Duration) {
     let milliseconds = stopped.as_secs_f64() * 1e3;
-    eprintln!("warpscope: attached to process {pid}; one of its threads was stopped for {milliseconds:.2} ms");
+    say(format_args!("attached to process {pid}; one of its threads was stopped for {milliseconds:.2} ms"));
 }
 
 /// `--verbose`: prints the cost of the recording itself.

@@ -10,6 +10,7 @@ use symbols::{DebugFiles, Kept};
 use crate::{
     args,
     outputs::{Outputs, view},
+    progress::Progress,
     say::say,
 };
 
@@ -19,6 +20,8 @@ pub struct Style {
     naming: symbols::Options,
     graph_stacks: args::GraphStacks,
     unfold_recursion: bool,
+    /// The terminal shows what is being done.
+    pub shows_progress: bool,
 }
 
 impl Style {
@@ -29,12 +32,19 @@ impl Style {
         let debug_files = DebugFiles::new(&options.debug_dir, &homes.into_iter().flatten().collect::<Vec<_>>());
         let naming =
             symbols::Options { injector: INJECTOR, lines: options.lines, debug_files, ..symbols::Options::default() };
-        Self { naming, graph_stacks: options.graph_stacks, unfold_recursion: options.unfold_recursion }
+        Self {
+            naming,
+            graph_stacks: options.graph_stacks,
+            unfold_recursion: options.unfold_recursion,
+            shows_progress: !options.quiet,
+        }
     }
 
     /// Ends a recording: resolves its addresses. Returns the profile, and whether the recording is whole.
     pub fn finish(&self, sink: Recording, end: End, kept: &mut Kept) -> (Profile, bool) {
+        let progress = self.shows_progress.then(|| Progress::begin("resolving names".to_owned(), None));
         let (mut profile, failure) = sink.finish(end, kept, &self.naming);
+        drop(progress);
         self.graph_stacks.apply(&mut profile);
         let recorded = failure.is_none();
         if let Some(failure) = failure {
@@ -50,6 +60,9 @@ impl Style {
 
     /// Writes all outputs. Returns `false` if one is missing or incomplete.
     pub fn write(&self, flames: &Flames<'_>, outputs: &mut Outputs, recorded: bool) -> bool {
+        if !self.shows_progress {
+            outputs.hide_progress();
+        }
         outputs.write(flames, self.view(flames.profile), recorded) && recorded
     }
 }

@@ -29,7 +29,7 @@ use export::{Flames, Format, View};
 use model::event::{End, Event, Mode, Note, ProcessId};
 use text::did_you_mean;
 
-use crate::{args, outputs::Outputs, say::say, summary};
+use crate::{args, outputs::Outputs, progress::Progress, say::say, status::Status, summary};
 use live::{Live, Wanted};
 use plan::{Kernel, Plan};
 
@@ -102,12 +102,19 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     }
     let end = End { time: ended_at, status: status.map(ExitStatusExt::into_raw) };
     let naming = symbols::Options { injector: INJECTOR, ..symbols::Options::default() };
+    // A command that still runs uses the terminal.
+    let shows_progress = !options.quiet && (child.is_none() || status.is_some());
+    let progress = shows_progress.then(|| Progress::begin("resolving names".to_owned(), None));
     let (profile, failure) = sink.finish(end, &mut kept, &naming);
+    drop(progress);
     let recorded = failure.is_none();
     if let Some(failure) = failure {
         say(failure);
     }
     let flames = Flames::new(&profile);
+    if !shows_progress {
+        outputs.hide_progress();
+    }
     let whole = outputs.write(&flames, View::default(), recorded) && recorded;
     if !options.quiet {
         summary::print(&flames, &mut || outputs.events())?;
@@ -128,13 +135,19 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     Ok(if status.success() { ExitCode::from(u8::from(!whole)) } else { target::exit_like(status) })
 }
 
-/// Writes what is known before anything runs; with `--live`, starts printing.
+/// Writes what is known before anything runs, and starts printing: calls with `--live`, otherwise the status of a trace of
+/// running processes.
 fn begin(sink: &mut Recording, live: Option<Wanted>, options: &args::Trace) {
     let command = options.command.iter().map(|a| a.to_string_lossy().into_owned()).collect();
     let mode = if options.summary_only { Mode::TraceSums } else { Mode::Trace };
     let start = sink::start(command, mode, 0);
     if let Some(wanted) = live {
         sink.print(Box::new(Live::new(start.time, wanted)));
+    } else if options.command.is_empty()
+        && !options.quiet
+        && let Some(status) = Status::of_trace()
+    {
+        sink.print(Box::new(status));
     }
     sink.push(&Event::Start(start));
     let draws = |path: &PathBuf| matches!(Format::from_path(path), Ok(Format::Svg | Format::Folded));
