@@ -185,5 +185,9 @@ fn samples_are_on_the_right_paths() {
     println!("{all} samples, {} truncated", cut.len());
     wrong.truncate(20);
     assert_eq!(wrong, Vec::<String>::new(), "on no path");
+    // While these install another frame, the rules for their own are expressions, which the walker does not evaluate.
+    let leaves_its_frame =
+        |line: &String| line.ends_with("(Unsupported)") && (line.contains("__longjmp") || line.contains("_Unwind_R"));
+    cut.retain(|line| !leaves_its_frame(line));
     assert!(cut.len() * 1000 <= all, "{} of {all} samples were truncated: {cut:#?}", cut.len());
 }
