@@ -250,6 +250,11 @@ impl Lines<'_> {
             }
             Event::StallReason(_) | Event::StallSamples(_) | Event::StallLines(_) | Event::SourceText(_) => Ok(()),
             Event::StallTotals(_) => Ok(()),
+            Event::Energy(e) if view.gpu => {
+                let (ts_ns, gpu, millijoules) = (e.time, format!("GPU-{}", e.gpu), e.millijoules);
+                self.line(&Line::Energy { ts_ns, gpu, millijoules })
+            }
+            Event::Energy(_) => Ok(()),
             Event::Pause(e) if e.to == u64::MAX => Ok(()),
             Event::Pause(e) => {
                 let pid = self.session_pid(e.session);

@@ -148,7 +148,7 @@ pub(crate) mod tests {
         }
         profile.kernel_names.push(KernelText { mangled: "work".into(), text: "work".into() });
         let shape = Shape { blocks: 1584, threads: 256, registers: 32, shared_memory: 0 };
-        let weight = |ns| GpuWeight { count: 2, ns, max_ns: ns, bytes: 0 };
+        let weight = |ns| GpuWeight { count: 2, ns, max_ns: ns, ..GpuWeight::default() };
         let shapes = [(shape, weight(100)), (Shape { registers: 128, ..shape }, weight(300))];
         profile.shapes.insert((0, 0), shapes.into_iter().collect());
         profile.shapes.insert((1, 0), shapes.into_iter().collect());

@@ -117,7 +117,7 @@ mod tests {
         let stack = Some(StackId(1));
         let what = What::Kernel(0);
         let key = GpuKey { process: ProcessId(1), stack, capture: None, what, device: 0, stream: 7, range: 0 };
-        profile.gpu.insert(key, GpuWeight { count: 1, ns: 1000, max_ns: 1000, bytes: 0 });
+        profile.gpu.insert(key, GpuWeight { count: 1, ns: 1000, max_ns: 1000, ..GpuWeight::default() });
         let session = SessionId(0);
         for (name, index) in ["long_scoreboard", "selected"].into_iter().zip(0..) {
             profile.stalls.name(&StallReason { session, index, name: name.into() });

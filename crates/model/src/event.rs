@@ -6,6 +6,7 @@
 mod cost;
 mod counter;
 mod dump;
+mod energy;
 mod gpu;
 mod ids;
 mod loss;
@@ -21,6 +22,7 @@ use serde::Serialize;
 pub use cost::{CostProgram, OwnCost, ProgramCost, SessionCost};
 pub use counter::{Counter, CounterId, CounterPoint, Hits, OFF_CPU, PointId, SHORT_WAITS, Unit, Wait};
 pub use dump::{Dump, DumpReason};
+pub use energy::Energy;
 pub use gpu::{
     Activity, Captured, Counted, Device, DeviceIdentity, Direction, Empty, Failed, GraphDestroyed, KernelName, Launch,
     LaunchKind, NodeCopied, NodeCreated, NodeStack, Pause, Rank, Sampling, Session, Sync, Work,
@@ -99,6 +101,8 @@ pub enum Event {
     SourceText(SourceText),
     /// What a session counted while it sampled.
     StallTotals(StallTotals),
+    /// A reading of a GPU's energy counter.
+    Energy(Energy),
     /// Declares a callable.
     Function(Function),
     /// One call of a callable.

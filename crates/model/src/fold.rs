@@ -18,6 +18,7 @@ mod busy;
 mod describe;
 mod devices;
 mod divide;
+mod energy;
 mod gpu;
 mod ranks;
 mod spread;
@@ -38,6 +39,7 @@ use self::{
 pub use crate::causes::Joined;
 use crate::{
     causes::{Cause, Causes},
+    energy::EnergyLedger,
     event::{
         DumpReason, Event, LaunchKind, LossCause, Mode, PointId, ProcessId, SHORT_WAITS, SessionId, Stack, StackId,
         Sync, Totals,
@@ -256,6 +258,7 @@ impl Fold {
         ledger.hits = profile.counters.count();
         count_stack_ends(&profile, &mut ledger);
         ledger.stalls = profile.stall_ledger();
+        ledger.energy = EnergyLedger::of(&profile.energy);
         profile.ledger = ledger;
         profile
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::{
+    energy::EnergyLedger,
     event::{LossCause, StackEnd},
     stalls::StallLedger,
 };
@@ -80,6 +81,9 @@ pub struct Ledger {
     pub sessions_cut_off: u64,
     /// Sessions whose process was still running when the recording stopped, and which did not finish in time.
     pub sessions_left: u64,
+    /// The energy of the GPUs; absent unless requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub energy: Option<EnergyLedger>,
     /// What was sampled inside kernels; absent unless requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stalls: Option<StallLedger>,

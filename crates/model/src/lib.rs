@@ -7,6 +7,7 @@
 pub mod calls;
 pub mod causes;
 pub mod counters;
+pub mod energy;
 pub mod event;
 pub mod fold;
 pub mod histogram;

@@ -9,9 +9,10 @@ use serde::Serialize;
 use crate::{
     calls::Calls,
     counters::Counters,
+    energy::GpuEnergy,
     event::{
         CostProgram, Direction, Dump, End, FrameKind, LaunchKind, Mapping, Mode, NamedFrame, OwnCost, Pause, ProcessId,
-        Sampling, SessionCost, SessionId, Stack, StackId, Start,
+        Sampling, SessionCost, SessionId, Stack, StackId, Start, Uuid,
     },
     idle::Idle,
     ledger::{self, Ledger},
@@ -70,6 +71,8 @@ pub struct Profile {
     pub shapes: FxHashMap<(u32, u32), FxHashMap<Shape, GpuWeight>>,
     /// Distinct kernel names, demangled for display; [`What::Kernel`] indexes them.
     pub kernel_names: Vec<KernelText>,
+    /// The energy of GPUs; empty unless it was requested.
+    pub energy: Vec<GpuEnergy>,
     /// Samples of instructions on GPUs; empty unless they were requested.
     pub stalls: Stalls,
     /// Time the host waited for the GPU, and how often.
@@ -266,6 +269,8 @@ pub struct GpuWeight {
     pub max_ns: u64,
     /// Bytes, for copies and memsets.
     pub bytes: u64,
+    /// Microjoules, for kernels if energy was recorded.
+    pub microjoules: u64,
 }
 
 impl GpuWeight {
@@ -274,6 +279,7 @@ impl GpuWeight {
         self.count = self.count.saturating_add(other.count);
         self.ns = self.ns.saturating_add(other.ns);
         self.bytes = self.bytes.saturating_add(other.bytes);
+        self.microjoules = self.microjoules.saturating_add(other.microjoules);
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 }
@@ -324,6 +330,15 @@ impl Profile {
         for (key, weight) in std::mem::take(&mut self.gpu) {
             self.gpu.entry(GpuKey { capture: None, ..key }).or_default().add(&weight);
         }
+    }
+
+    /// Adds what a reader knows a GPU by to its energy.
+    pub(crate) fn name_energy(&self, gpu: Uuid, energy: GpuEnergy) -> GpuEnergy {
+        let uuid = format!("GPU-{gpu}");
+        let is = |info: &&DeviceInfo| info.uuid == uuid || info.gpu_uuid == uuid;
+        // An instance is labelled `0:2`.
+        let label = self.devices.values().find(is).and_then(|info| info.label.split(':').next());
+        GpuEnergy { label: label.unwrap_or_default().to_owned(), uuid, ..energy }
     }
 
     /// Counts what was sampled inside kernels.

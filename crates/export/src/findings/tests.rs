@@ -52,7 +52,7 @@ fn add_device(profile: &mut Profile, number: u32, busy_ns: u64) {
 
 fn add_work(profile: &mut Profile, what: What, count: u64, ns: u64) {
     let key = GpuKey { process: IMAGE, stack: Some(StackId(1)), capture: None, what, device: 0, stream: 7, range: 0 };
-    profile.gpu.insert(key, GpuWeight { count, ns, max_ns: ns / count, bytes: 0 });
+    profile.gpu.insert(key, GpuWeight { count, ns, max_ns: ns / count, ..GpuWeight::default() });
 }
 
 /// Makes the GPU idle for some seconds, for one reason.
@@ -142,7 +142,7 @@ fn copies_that_cost_time_are_reported() {
     assert_eq!(kinds(&profile), [], "they overlap");
     profile.devices.get_mut(&0).expect("it exists").kernel_busy_ns = 7 * SECOND;
     assert_eq!(kinds(&profile), [Kind::CopiesAlone]);
-    let weight = GpuWeight { count: 100, ns: 3 * SECOND, max_ns: 1, bytes: 9 << 30 };
+    let weight = GpuWeight { count: 100, ns: 3 * SECOND, max_ns: 1, bytes: 9 << 30, microjoules: 0 };
     profile.pageable.insert((IMAGE, Some(StackId(2)), Direction::HtoD), weight);
     assert_eq!(kinds(&profile), [Kind::CopiesAlone, Kind::PageableCopies]);
     let title = "100 copies from pageable memory move 9.00 GiB at 3.00 GiB/s, most at load (data.py:88)";

@@ -203,6 +203,11 @@ pub(super) enum Line<'a> {
         reason: &'a str,
         count: u64,
     },
+    Energy {
+        ts_ns: u64,
+        gpu: String,
+        millijoules: u64,
+    },
     Pause {
         ts_ns: u64,
         dur_ns: u64,

@@ -87,6 +87,10 @@ impl Fold {
                 profile.note_time(end.time);
                 profile.end = Some(*end);
             }
+            Event::Energy(reading) => {
+                profile.note_time(reading.time);
+                self.gpu.meters.read(reading);
+            }
             Event::Function(function) if profile.is_recording() => self.memory.function(function),
             Event::Function(function) => profile.calls.function(function),
             Event::Sum(sum) => profile.calls.sum(sum),

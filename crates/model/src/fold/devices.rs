@@ -165,6 +165,16 @@ impl Devices {
         }
     }
 
+    /// Returns the GPU of a device, which is another one if the GPU is partitioned; `None` if it is not known.
+    pub fn gpu(&self, slot: u32) -> Option<Uuid> {
+        self.slots.get(slot as usize).map(|slot| slot.gpu).filter(|gpu| gpu.is_known())
+    }
+
+    /// Whether work ran on a GPU.
+    pub fn uses(&self, gpu: Uuid) -> bool {
+        self.slots.iter().any(|slot| slot.gpu == gpu && !slot.streams.is_empty())
+    }
+
     /// Adds a stream of a device, as (session, context, stream).
     pub fn add_stream(&mut self, slot: u32, stream: (SessionId, u32, u32)) {
         self.slots[slot as usize].streams.insert(stream);

@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 use super::{
     blame::{Evidence, Feed},
     devices::Devices,
+    energy::Meters,
     ranks::RankWork,
 };
 use crate::{
@@ -106,6 +107,8 @@ pub struct GpuTime {
     pub ranged: RangedLaunches,
     /// The work of each rank.
     pub ranks: RankWork,
+    /// The energy counters of the GPUs.
+    pub meters: Meters,
     /// What threads did, to explain why devices were idle.
     pub evidence: Evidence,
     /// Every stream seen, with the slot of its device: one lookup for both.
@@ -199,10 +202,13 @@ impl GpuTime {
         weight.ns = weight.ns.saturating_add(ns);
         weight.max_ns = weight.max_ns.max(ns);
         weight.bytes = weight.bytes.saturating_add(bytes);
+        if !self.meters.is_empty() && start != 0 {
+            self.add_energy(key, start, end);
+        }
         if let Some(direction) = pageable(&activity.work)
             && self.pageable.len() < MAX_SUMS
         {
-            let work = GpuWeight { count: 1, ns, max_ns: ns, bytes };
+            let work = GpuWeight { count: 1, ns, max_ns: ns, bytes, microjoules: 0 };
             self.pageable.entry((process, key.stack, direction)).or_default().add(&work);
         }
         if launch.is_some_and(|launch| launch.kind == LaunchKind::Graph) && self.graphs.len() < MAX_SUMS {
@@ -235,7 +241,7 @@ impl GpuTime {
             None if room => shapes.entry(shape).or_default(),
             None => return,
         };
-        weight.add(&GpuWeight { count: 1, ns, max_ns: ns, bytes: 0 });
+        weight.add(&GpuWeight { count: 1, ns, max_ns: ns, ..GpuWeight::default() });
     }
 
     /// Adds a sample, which may explain why a device was idle.
@@ -263,18 +269,23 @@ impl GpuTime {
             *share += 1;
         } else {
             self.merged += 1;
-            let what = What::Kernel(self.names.intern(MERGED));
-            key = GpuKey {
-                process: key.process,
-                stack: Some(StackId(0)),
-                capture: None,
-                what,
-                device: key.device,
-                stream: 0,
-                range: 0,
-            };
+            key = self.shared_sum(key);
         }
         self.weights.entry(key).or_default()
+    }
+
+    /// Returns the key of the sum that is shared by what does not get one of its own.
+    fn shared_sum(&mut self, key: GpuKey) -> GpuKey {
+        let what = What::Kernel(self.names.intern(MERGED));
+        GpuKey { stack: Some(StackId(0)), capture: None, what, stream: 0, range: 0, ..key }
+    }
+
+    /// Adds a kernel to what the energy of its GPU is divided among.
+    #[cold]
+    fn add_energy(&mut self, key: GpuKey, start: u64, end: u64) {
+        let Some(gpu) = self.devices.gpu(key.device).filter(|_| key.what.kernel().is_some()) else { return };
+        let key = if self.weights.contains_key(&key) { key } else { self.shared_sum(key) };
+        self.meters.add(gpu, start, end, key);
     }
 
     /// Adds what a session reports about one of its devices.
@@ -292,7 +303,13 @@ impl GpuTime {
         for ((session, _, context, stream), slot) in self.streams.drain() {
             self.devices.add_stream(slot, (session, context, stream));
         }
+        let (of_keys, of_gpus) = std::mem::take(&mut self.meters).finish(|gpu| self.devices.uses(gpu));
+        for (key, microjoules) in of_keys {
+            self.weights.entry(key).or_default().microjoules = microjoules;
+        }
         let numbers = std::mem::take(&mut self.devices).number(profile, &mut self.evidence);
+        profile.energy = of_gpus.into_iter().map(|(gpu, energy)| profile.name_energy(gpu, energy)).collect();
+        profile.energy.sort_by(|a, b| a.label.cmp(&b.label));
         let changed = numbers.iter().zip(0..).any(|(number, slot)| *number != slot);
         if changed {
             let number = |slot: u32| numbers.get(slot as usize).copied().unwrap_or(OTHER_DEVICE);

@@ -26,18 +26,21 @@ fn lanes(key: &GpuKey) -> [Lane; 3] {
     [Some((key.range, Some((key.device, key.stream)))), Some((key.range, None)), None]
 }
 
-/// Adds `work` to the sums of `keys`, in proportion to their weights: count by count, time by time, bytes by bytes.
+/// Adds `work` to the sums of `keys`, in proportion to their weights: count by count, time and energy by time, bytes by
+/// bytes.
 fn add(weights: &mut FxHashMap<GpuKey, GpuWeight>, work: &GpuWeight, keys: &[(GpuKey, GpuWeight)]) {
     let by = |of: fn(&GpuWeight) -> u64| keys.iter().map(|(_, weight)| of(weight)).collect::<Vec<_>>();
     let counts = divide(work.count, &by(|weight| weight.count));
     let times = divide(work.ns, &by(|weight| weight.ns));
     let bytes = divide(work.bytes, &by(|weight| weight.bytes));
+    let energies = divide(work.microjoules, &by(|weight| weight.ns));
     let longest = (0..keys.len()).max_by_key(|at| keys[*at].1.ns);
     for (at, (key, _)) in keys.iter().enumerate() {
         let sum = weights.entry(*key).or_default();
         sum.count = sum.count.saturating_add(counts[at]);
         sum.ns = sum.ns.saturating_add(times[at]);
         sum.bytes = sum.bytes.saturating_add(bytes[at]);
+        sum.microjoules = sum.microjoules.saturating_add(energies[at]);
         if Some(at) == longest {
             sum.max_ns = sum.max_ns.max(work.max_ns);
         }
@@ -111,8 +114,12 @@ pub fn estimate(weights: &mut FxHashMap<GpuKey, GpuWeight>, known: &Known<'_>, c
             continue;
         }
         let scaled = |of| u64::try_from(u128::from(count).saturating_mul(sum(of)) / launches).unwrap_or(u64::MAX);
-        let work =
-            GpuWeight { count: scaled(|w| w.count), ns: scaled(|w| w.ns), bytes: scaled(|w| w.bytes), max_ns: 0 };
+        let work = GpuWeight {
+            count: scaled(|w| w.count),
+            ns: scaled(|w| w.ns),
+            bytes: scaled(|w| w.bytes),
+            ..GpuWeight::default()
+        };
         add(weights, &work, &keys);
     }
     let after = kernels(weights);
@@ -142,7 +149,7 @@ mod tests {
     }
 
     fn weight(count: u64, ns: u64) -> GpuWeight {
-        GpuWeight { count, ns, max_ns: ns / count.max(1), bytes: 0 }
+        GpuWeight { count, ns, max_ns: ns / count.max(1), ..GpuWeight::default() }
     }
 
     /// Parts add up to the whole, whatever the weights.

@@ -120,7 +120,7 @@ fn gpu_time_appears_under_the_launching_stack() {
     ]);
     let texts: Vec<&str> = profile.kernel_names.iter().map(|k| &*k.mangled).collect();
     assert_eq!(texts, ["matmul", "softmax", NAME_LOST]);
-    let weight = |count, ns, max_ns, bytes| GpuWeight { count, ns, max_ns, bytes };
+    let weight = |count, ns, max_ns, bytes| GpuWeight { count, ns, max_ns, bytes, microjoules: 0 };
     let expected = [
         (key(Some(100), What::Kernel(0)), weight(2, 35, 25, 0)),
         (key(Some(101), What::Kernel(1)), weight(1, 1, 1, 0)),

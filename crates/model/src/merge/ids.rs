@@ -237,6 +237,7 @@ impl Ids {
                 self.shift(&mut e.from)
             }
             Event::Dump(e) => self.span(&mut e.from, &mut e.time),
+            Event::Energy(e) => self.shift(&mut e.time),
             Event::NodeStack(e) => {
                 self.session(&mut e.session);
                 self.process(&mut e.process);
@@ -327,7 +328,7 @@ impl Ids {
             Event::Launch(_) | Event::Activity(_) | Event::Sync(_) | Event::Range(_) => {}
             Event::NodeStack(_) | Event::NodeCopied(_) | Event::Function(_) | Event::Call(_) => {}
             Event::Switch(_) | Event::Sum(_) | Event::ErrorSum(_) | Event::MemorySum(_) | Event::KernelSum(_) => {}
-            Event::Pause(_) | Event::SourceText(_) => {}
+            Event::Pause(_) | Event::SourceText(_) | Event::Energy(_) => {}
         }
     }
 }

@@ -7,8 +7,8 @@ use super::{
 };
 use crate::{
     event::{
-        Call, Captured, Counted, Counter, CounterPoint, Device, Dump, Empty, End, ErrorSum, Event, Exit, Failed,
-        Function, GraphDestroyed, Hits, KernelName, KernelSum, Loss, Mapping, Memory, MemorySum, NodeCopied,
+        Call, Captured, Counted, Counter, CounterPoint, Device, Dump, Empty, End, Energy, ErrorSum, Event, Exit,
+        Failed, Function, GraphDestroyed, Hits, KernelName, KernelSum, Loss, Mapping, Memory, MemorySum, NodeCopied,
         NodeCreated, NodeStack, Note, OwnCost, Pause, Process, ProgramCost, Range, RangeName, RangedLaunch, Rank,
         Sampling, Session, SessionCost, Shutdown, SourceText, Stack, StallLines, StallReason, StallSamples,
         StallTotals, Start, Sum, Switch, Symbol, Tensor, TensorFreed, Thread, Totals, Wait,
@@ -211,6 +211,7 @@ records! {
         cubins_refused, memory_bytes or 0,
     }
     104 = SourceText { file, first, lines }
+    110 = Energy { gpu, time, millijoules }
     90 = Dump { time, from, reason, text, window_ns, discarded, full }
     60 = Wait { process, tid, start, end from start, stack, reason }
 }

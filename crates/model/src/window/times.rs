@@ -14,6 +14,7 @@ pub fn span(event: &Event) -> Option<(u64, u64)> {
         Event::Call(e) => Some((e.start, e.end.max(e.start))),
         Event::Range(e) => Some((e.start, e.end)),
         Event::Pause(e) => Some((e.from, e.to)),
+        Event::Energy(e) => Some((e.time, e.time)),
         _ => None,
     }
 }

@@ -10,7 +10,7 @@ use crate::occupancy::tests::h200;
 fn shaped(shape: Shape) -> Profile {
     let mut profile = healthy();
     profile.devices.get_mut(&0).expect("it exists").limits = h200();
-    let weight = GpuWeight { count: 10_000, ns: 10 * SECOND, max_ns: SECOND / 1000, bytes: 0 };
+    let weight = GpuWeight { count: 10_000, ns: 10 * SECOND, max_ns: SECOND / 1000, ..GpuWeight::default() };
     profile.shapes.insert((0, 0), [(shape, weight)].into_iter().collect());
     profile
 }
@@ -104,7 +104,7 @@ fn small_grids_are_reported() {
     profile.devices.get_mut(&0).expect("it exists").kernel_busy_ns = 5 * SECOND;
     assert!(!kinds(&profile).contains(&Kind::SmallGrid), "two kernels at a time");
     let mut profile = shaped(small);
-    let short = GpuWeight { count: 2_000_000, ns: 10 * SECOND, max_ns: 5_000, bytes: 0 };
+    let short = GpuWeight { count: 2_000_000, ns: 10 * SECOND, max_ns: 5_000, ..GpuWeight::default() };
     profile.shapes.insert((0, 0), [(small, short)].into_iter().collect());
     assert_eq!(kinds(&profile), []);
 }
