@@ -71,7 +71,7 @@ pub struct Device {
 pub(crate) struct Gpu {
     pub(crate) handle: Handle,
     index: u32,
-    uuid: String,
+    pub(crate) uuid: String,
     name: String,
     gpm: Option<Gpm>,
 }
@@ -103,6 +103,16 @@ impl Gpu {
             name: text(functions.name).unwrap_or_default(),
             gpm: Gpm::new(functions, handle),
         })
+    }
+
+    /// Reads the energy counter, in millijoules since the driver was loaded.
+    pub(crate) fn energy(&self, functions: &Functions) -> Result<u64, Return> {
+        let mut millijoules: c_ulonglong = 0;
+        // SAFETY: the handle is NVML's, and it writes a number.
+        match unsafe { functions.energy.ok_or(abi::NOT_SUPPORTED)?(self.handle, &mut millijoules) } {
+            SUCCESS => Ok(millijoules),
+            error => Err(error),
+        }
     }
 
     /// Reads all values. Without a performance monitor this takes 40 ms, because of PCIe.

@@ -7,8 +7,14 @@ mod abi;
 mod device;
 mod gpm;
 mod library;
+mod meter;
 mod sampler;
 mod session;
 mod xid;
 
-pub use self::{device::Device, sampler::Sampler, session::Nvml};
+pub use self::{
+    device::Device,
+    meter::Meter,
+    sampler::Sampler,
+    session::{Nvml, Reading},
+};

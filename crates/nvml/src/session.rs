@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::{
-    abi::{Functions, SUCCESS, meaning},
+    abi::{Functions, NOT_SUPPORTED, SUCCESS, meaning},
     device::{Device, Gpu},
     library::Library,
     xid::Xids,
@@ -13,6 +13,17 @@ use crate::{
 const LIBRARY: &str = "libnvidia-ml.so.1";
 /// The maximum number of GPUs in a machine.
 const MOST_DEVICES: u32 = 64;
+
+/// A reading of a GPU's energy counter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// The GPU, `GPU-…`.
+    pub uuid: String,
+    /// When it was read, in nanoseconds of CLOCK_MONOTONIC.
+    pub time: u64,
+    /// Millijoules since the driver was loaded.
+    pub millijoules: u64,
+}
 
 /// An initialised NVML library.
 pub struct Nvml {
@@ -54,6 +65,24 @@ impl Nvml {
         Ok(nvml)
     }
 
+    /// Reads the energy counters of all GPUs that have one. The error says why there are none.
+    pub fn energy(&self) -> Result<Vec<Reading>, String> {
+        let mut error = NOT_SUPPORTED;
+        let mut readings = Vec::new();
+        for gpu in &self.gpus {
+            let time = now();
+            match gpu.energy(&self.functions) {
+                Ok(millijoules) => readings.push(Reading { uuid: gpu.uuid.clone(), time, millijoules }),
+                Err(result) => error = result,
+            }
+        }
+        if readings.is_empty() {
+            let why = if self.gpus.is_empty() { "it lists no GPU".to_owned() } else { meaning(error) };
+            return Err(format!("NVML has no energy counter (Volta or later has one): {why}"));
+        }
+        Ok(readings)
+    }
+
     /// Reads the state of all GPUs. This may take tens of milliseconds for each: see [`crate::Sampler`].
     pub fn devices(&mut self) -> Vec<Device> {
         if let Some(xids) = &mut self.xids {
@@ -67,6 +96,14 @@ impl Nvml {
         }
         devices
     }
+}
+
+/// Returns CLOCK_MONOTONIC in nanoseconds.
+fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for the result.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 impl Drop for Nvml {

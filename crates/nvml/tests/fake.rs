@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nvml::{Device, Nvml, Sampler};
+use nvml::{Device, Meter, Nvml, Sampler};
 
 /// Each test has its own library, because its state is static.
 fn build(folder: &Path, name: &str, options: &[&str]) -> PathBuf {
@@ -163,4 +163,31 @@ fn the_sampler_stops_at_once() {
     let begin = Instant::now();
     drop(sampler);
     assert!(begin.elapsed() < Duration::from_secs(60), "the sampler waited for the next sample");
+}
+
+/// CLOCK_MONOTONIC in nanoseconds.
+fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for the result.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Check that energy is read at the start and at the end, and that a driver without the counter is reported.
+#[test]
+fn energy_is_read_until_the_end() {
+    let folder = folder();
+    let nvml = Nvml::open_at(&build(folder.path(), "meter", &[])).expect("open");
+    let mut meter = Meter::start(nvml, Duration::from_millis(50)).expect("a counter");
+    let first: Vec<_> = meter.take().take(2).collect();
+    assert_eq!(first.iter().map(|reading| reading.uuid.as_str()).collect::<Vec<_>>(), ["GPU-0", "GPU-2"]);
+    assert!(first.iter().all(|reading| reading.millijoules == 1_500_000_500 && reading.time > 0));
+    let stopped = now();
+    meter.stop();
+    let last = meter.take().last().expect("a last reading");
+    assert!(last.uuid == "GPU-2" && last.time > stopped, "{last:?} is not after {stopped}");
+
+    let nvml = Nvml::open_at(&build(folder.path(), "old_meter", &["-DOLD"])).expect("open");
+    let error = Meter::start(nvml, Duration::from_secs(1)).err();
+    assert_eq!(error.as_deref(), Some("NVML has no energy counter (Volta or later has one): not supported"));
 }
