@@ -4,12 +4,13 @@ use std::path::Path;
 use std::process::Command;
 
 /// Each shared library and its export list in `exports/`.
-const LIBRARIES: [(&str, &str); 5] = [
+const LIBRARIES: [(&str, &str); 6] = [
     ("libcuda.so.1", "libcuda.map"),
     ("libcudart.so.12", "libcudart.so.12.map"),
     ("libcudart.so.13", "libcudart.so.13.map"),
     ("libcupti.so.12", "libcupti.so.12.map"),
     ("libcupti.so.13", "libcupti.so.13.map"),
+    ("libnvidia-ml.so.1", "libnvidia-ml.map"),
 ];
 
 /// Runs a command; an error contains the command line and its output.

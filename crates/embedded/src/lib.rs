@@ -34,6 +34,7 @@ pub static SIM_LIBRARIES: &[SimFile] = &[
     sim_file!("libcudart.so.13"),
     sim_file!("libcupti.so.12"),
     sim_file!("libcupti.so.13"),
+    sim_file!("libnvidia-ml.so.1"),
 ];
 
 /// Names that a linker or an unversioned dlopen uses for the libraries.

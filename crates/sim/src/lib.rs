@@ -1,6 +1,6 @@
-//! The simulated GPU: fakes of libcuda, libcudart and libcupti.
+//! The simulated GPU: fakes of libcuda, libcudart, libcupti and libnvidia-ml.
 //!
-//! One static library contains all three; it is linked once for each shared library, with an export list that selects
+//! One static library contains all of them; it is linked once for each shared library, with an export list that selects
 //! the symbols (`link.rs`, `exports/`). Each link has its own statics, so only libcuda holds the GPU's state, and the
 //! others reach it through a private export table ([`table`]), as the real ones do.
 //!
@@ -9,6 +9,8 @@
 //!          -> libcuda    cuda/    exports; gpu/ state, streams, clocks, graphs; script and truth
 //!                 | hooks: API calls, resources, operations
 //!             libcupti   cupti/   subscriber, activity queues, buffers, records by release
+//!
+//!  warpscope -> libnvidia-ml  nvml/  the energy of the kernels that libcuda notes in a file
 //! ```
 //!
 //! The [`script`] defines the simulated GPU and its faults; the [`truth`] reports what really happened.
@@ -20,6 +22,7 @@ mod cuda;
 mod cudart;
 mod cupti;
 pub mod gpu;
+mod nvml;
 pub mod script;
 mod stub;
 pub mod sys;

@@ -32,6 +32,10 @@
 //! | `stalls` | `permission`, `unsupported`, `busy` | PC sampling cannot be enabled, for this reason |
 //! | `stall_drop` | `1/N` | the samples of every Nth kernel are dropped and counted |
 //! | `stall_full` | number | at this collection of samples the hardware buffer is full, until sampling is enabled again |
+//! | `watts` | `IDLE:KERNEL` | NVML: power in watts, and how much more each kernel takes while it runs (100:300) |
+//! | `meter` | path | the kernels that ran, for NVML in another process; without it, NVML counts idle power only (none) |
+//! | `energy_step` | duration | NVML updates its energy counter this often (20 ms) |
+//! | `nvml` | `missing`, `refuse` | NVML cannot be initialised, or has no energy counter |
 //! | `deliver` | `worker`, `launcher` | the thread that returns full buffers: CUPTI's or the launching one (worker) |
 //!
 //! Durations are nanoseconds, or have a unit: `100ns`, `50us`, `2ms`, `1s`. All `1/N` faults use one counter for the
@@ -99,6 +103,15 @@ pub enum StallFault {
     Busy,
 }
 
+/// What NVML cannot do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NvmlFault {
+    /// It cannot be initialised.
+    Missing,
+    /// It has no energy counter.
+    Refuse,
+}
+
 /// A parsed script.
 #[derive(Debug)]
 pub struct Script {
@@ -154,6 +167,14 @@ pub struct Script {
     pub stall_drop: Every,
     /// The collection at which the hardware buffer is full.
     pub stall_full: Option<u64>,
+    /// Watts of idle power, and of each kernel.
+    pub watts: (u64, u64),
+    /// The file of the kernels that ran.
+    pub meter: Option<String>,
+    /// Nanoseconds between updates of the energy counter.
+    pub energy_step: u64,
+    /// What NVML cannot do.
+    pub nvml_fault: Option<NvmlFault>,
 }
 
 impl Script {
@@ -186,6 +207,10 @@ impl Script {
             stall_fault: None,
             stall_drop: Every::default(),
             stall_full: None,
+            watts: (100, 300),
+            meter: None,
+            energy_step: 20_000_000,
+            nvml_fault: None,
         }
     }
 
@@ -279,6 +304,16 @@ impl Script {
             }
             "stall_drop" => self.stall_drop = Every::parse(value)?,
             "stall_full" => self.stall_full = Some(number(value)?),
+            "watts" => {
+                let (idle, kernel) = value.split_once(':').ok_or("watts must be IDLE:KERNEL")?;
+                self.watts = (number(idle)?, number(kernel)?);
+            }
+            "meter" => self.meter = Some(value.into()),
+            "energy_step" => self.energy_step = duration(value)?.max(1),
+            "nvml" => {
+                let faults = [NvmlFault::Missing, NvmlFault::Refuse];
+                self.nvml_fault = Some(faults[one_of(value, &["missing", "refuse"])?]);
+            }
             "deliver" => self.deliver_on_launcher = one_of(value, &["worker", "launcher"])? == 1,
             _ if key.starts_with("stall[") && key.ends_with(']') => {
                 self.stalls.push(Stall::parse(&key["stall[".len()..key.len() - 1], value)?);
@@ -292,7 +327,8 @@ impl Script {
         Ok(())
     }
 
-    fn load() -> Result<Self, String> {
+    /// Reads the script of the environment.
+    pub fn load() -> Result<Self, String> {
         let Some(text) = std::env::var_os("WARPSCOPE_SIM") else { return Ok(Self::new()) };
         let text = text.into_string().map_err(|_| "not UTF-8")?;
         match text.strip_prefix('@') {
@@ -338,7 +374,8 @@ mod tests {
         let text = "release=12.8,devices=4,memory=1000,kernel_ns=3us,kernel[mat*,x]=50us,copy_gbps=12.5,order=shuffle,\
                     drop=1/7,zero_time=1/5,unfinished=1/3,subscriber=other,fail=cudaMalloc:1/2,slow=cuInit:2ms,\
                     correlation=4294967290,truth=/tmp/t,clock=refuse,buffer=refuse,per_thread=1,deliver=launcher,unseen_nodes=5,\
-                    cubin=/tmp/c,stall[mat]=0x5b0:long_scoreboard:3,stalls=busy,stall_drop=1/4,stall_full=2";
+                    cubin=/tmp/c,stall[mat]=0x5b0:long_scoreboard:3,stalls=busy,stall_drop=1/4,stall_full=2,\
+                    watts=70:500,meter=/tmp/m,energy_step=100ms,nvml=refuse";
         let entries = text.replace("*,x", "*").replace(',', "\n");
         let script = Script::parse(entries.lines()).expect("a good script");
         assert_eq!((script.release.name, script.devices, script.memory), ("12.8", 4, 1000));
@@ -352,6 +389,8 @@ mod tests {
         assert_eq!(script.stalls, [Stall { function, offset: 0x5b0, reason, samples: 3 }]);
         assert_eq!((script.cubin.as_deref(), script.stall_drop.period), (Some("/tmp/c"), 4));
         assert_eq!((script.stall_fault, script.stall_full), (Some(StallFault::Busy), Some(2)));
+        assert_eq!((script.watts, script.meter.as_deref()), ((70, 500), Some("/tmp/m")));
+        assert_eq!((script.energy_step, script.nvml_fault), (100_000_000, Some(NvmlFault::Refuse)));
         assert_eq!((script.correlation, script.truth.as_deref()), (4294967290, Some("/tmp/t")));
         assert!(matches!(script.faults[0], (ref f, Fault::Fail(_)) if f == "cudaMalloc"));
         assert!(matches!(script.faults[1], (ref f, Fault::Slow(2_000_000)) if f == "cuInit"));

@@ -60,6 +60,9 @@ pub fn expected_files(program: &OsStr, injection: &Injection) -> Vec<PathBuf> {
         path if program.as_encoded_bytes().contains(&b'/') => Some(path.to_owned()),
         _ => std::env::var_os("PATH").and_then(in_path),
     };
-    let simulator = injection.simulator.iter().flat_map(|d| embedded::SIM_LIBRARIES.iter().map(|f| d.join(f.name)));
+    let simulator = injection
+        .simulator
+        .iter()
+        .flat_map(|d| embedded::SIM_LIBRARIES.iter().filter(|f| f.name.starts_with("libcu")).map(|f| d.join(f.name)));
     program.into_iter().chain(injection.library.iter().map(|(library, _)| library.clone())).chain(simulator).collect()
 }

@@ -8,6 +8,7 @@ use super::context::Stream;
 use super::graph::Graph;
 use super::operation::Operation;
 use crate::activity::{Activity, Detail};
+use crate::nvml::meter;
 use crate::sys;
 use crate::truth::TRUTH;
 
@@ -17,6 +18,9 @@ fn run(operation: &Operation, stream: &Stream, graph: u32, node: u64) -> [u64; 2
     let queued = sys::now();
     let slot = stream.timeline.reserve(queued, operation.duration());
     operation.perform();
+    if let Operation::Kernel { .. } = operation {
+        meter::note(stream.context.device.hardware.gpu, slot.start, slot.end);
+    }
     if SWITCHES.kind(operation.kind()) && !(graph != 0 && SWITCHES.kind(kind::GRAPH_TRACE)) {
         produce(stream, queued, [slot.start, slot.end], operation.detail(), graph, node);
     }

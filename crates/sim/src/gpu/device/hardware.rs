@@ -18,6 +18,19 @@ impl Hardware {
         uuid
     }
 
+    /// Returns the name of its UUID, in lower case.
+    pub fn name(self) -> String {
+        let kind = if self.instance.is_some() { "mig" } else { "gpu" };
+        let mut name = format!("{kind}-");
+        for (at, byte) in self.uuid().iter().enumerate() {
+            if matches!(at, 4 | 6 | 8 | 10) {
+                name.push('-');
+            }
+            name.push_str(&format!("{byte:02x}"));
+        }
+        name
+    }
+
     /// Returns the UUID of the GPU, whether it is partitioned or not.
     pub fn gpu_uuid(self) -> [u8; 16] {
         Self { instance: None, ..self }.uuid()

@@ -37,21 +37,8 @@ fn find(all: &[Hardware], entry: &str) -> Option<Hardware> {
     if !entry.starts_with("GPU-") && !entry.starts_with("MIG-") {
         return None;
     }
-    let mut matching = all.iter().filter(|device| name(**device).starts_with(&entry.to_ascii_lowercase()));
+    let mut matching = all.iter().filter(|device| device.name().starts_with(&entry.to_ascii_lowercase()));
     matching.next().copied().filter(|_| matching.next().is_none())
-}
-
-/// Returns the name of a device's UUID, in lower case.
-fn name(device: Hardware) -> String {
-    let kind = if device.instance.is_some() { "mig" } else { "gpu" };
-    let mut name = format!("{kind}-");
-    for (at, byte) in device.uuid().iter().enumerate() {
-        if matches!(at, 4 | 6 | 8 | 10) {
-            name.push('-');
-        }
-        name.push_str(&format!("{byte:02x}"));
-    }
-    name
 }
 
 #[cfg(test)]
@@ -76,7 +63,7 @@ mod tests {
     /// A UUID chooses its device, whole or shortened, unless the prefix is ambiguous.
     #[test]
     fn uuids_choose_devices() {
-        let third = name(Hardware { gpu: 2, instance: None }).replace("gpu-", "GPU-");
+        let third = Hardware { gpu: 2, instance: None }.name().replace("gpu-", "GPU-");
         assert_eq!(third, "GPU-77617270-7363-6f70-6520-73696d202002");
         assert_eq!(gpus(Some(&format!("{third},0"))), [2, 0]);
         assert_eq!(gpus(Some("GPU-7761")), [] as [u32; 0]);

@@ -1,0 +1,7 @@
+//! libnvidia-ml: lists the GPUs and counts their energy.
+//!
+//! warpscope loads it into its own process, where nothing runs on the GPU. So libcuda notes each kernel in the file that
+//! `meter` names ([`meter`]), and the counters here are computed from it.
+
+mod exports;
+pub mod meter;
