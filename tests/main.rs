@@ -15,6 +15,7 @@ mod cost;
 mod deep;
 mod demo;
 mod devices;
+mod energy;
 mod environment;
 mod event;
 mod faults;

@@ -11,19 +11,24 @@ use std::{
 
 use model::{
     causes::Joined,
-    event::{Launch, LaunchKind, Pause, ProcessId, Range, Sample, SessionId, Sync, Work},
+    event::{Energy, Launch, LaunchKind, Pause, ProcessId, Range, Sample, SessionId, Sync, Work},
     profile::Profile,
 };
 use serde::Serialize;
 
 use crate::{
-    chrome::{json::Json, stacks::Stacks, tracks::Tracks},
+    chrome::{
+        json::Json,
+        stacks::Stacks,
+        tracks::{Tracks, gpu_pid},
+    },
     events::Events,
     flame::View,
     lanes::Lanes,
     moments::{Moment, each_moment},
     names,
     names::SessionKernels,
+    power::Power,
     trace::{is_trace, reading::Reader},
 };
 
@@ -47,6 +52,7 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
         lanes: HashMap::new(),
         flows: 0,
         is_trace: is_trace(profile),
+        power: Power::new(profile),
         reader: Reader::again(profile),
         json: Json { out, buffer: Vec::new(), first: true },
     };
@@ -86,7 +92,7 @@ impl<'a> Other<'a> {
     }
 }
 
-/// One event of the format. `ph`: X is a slice, i an instant, s and f the ends of an arrow.
+/// One event of the format. `ph`: X is a slice, i an instant, s and f the ends of an arrow, C the value of a counter.
 #[derive(Serialize)]
 struct Entry<'a, A: Serialize> {
     ph: char,
@@ -133,6 +139,12 @@ struct SampleArgs {
 }
 
 #[derive(Serialize)]
+struct PowerArgs {
+    #[serde(rename = "W")]
+    watts: f64,
+}
+
+#[derive(Serialize)]
 struct SyncArgs {
     correlation: u32,
     context: u32,
@@ -175,6 +187,7 @@ struct Trace<'a> {
     flows: u64,
     /// Launches are inside the calls that made them, and need no slices of their own.
     is_trace: bool,
+    power: Power,
     reader: Reader,
     json: Json<'a>,
 }
@@ -194,6 +207,7 @@ impl Trace<'_> {
             Moment::Ran(joined) => self.activity(joined),
             Moment::Sync(sync) => self.sync(sync),
             Moment::Pause(pause) => self.pause(pause),
+            Moment::Energy(reading) => self.energy(reading),
             Moment::Sample(sample) => self.sample(sample),
             Moment::Call(call) => self.call(call),
             Moment::Switch(switch) => self.switch(switch),
@@ -311,6 +325,14 @@ impl Trace<'_> {
         let mut slice = Entry::<NoArgs>::new('X', &name, "pause", track, self.at(pause.from));
         slice.dur = Some(micros(pause.to.saturating_sub(pause.from)));
         self.json.event(&slice)
+    }
+
+    /// Writes the power up to a reading, from the one before on.
+    fn energy(&mut self, reading: &Energy) -> io::Result<()> {
+        let Some((device, start, watts)) = self.power.read(reading) else { return Ok(()) };
+        let mut value = Entry::new('C', "power (NVML)", "power", (gpu_pid(device), 0), self.at(start));
+        value.args = Some(PowerArgs { watts: round(watts) });
+        self.json.event(&value)
     }
 
     fn range(&mut self, range: &Range) -> io::Result<()> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::{
+    energy::EnergyLedger,
     event::{LossCause, StackEnd},
     ledger::{Ledger, Lost, Pause},
     stalls::StallLedger,
@@ -122,6 +123,29 @@ fn samples_lost(ledger: &StallLedger) -> [(u64, &'static str); 7] {
     ]
 }
 
+/// Returns what is missing of the energy of kernels.
+fn energy_lost(ledger: &EnergyLedger) -> Vec<String> {
+    let mut sentences = Vec::new();
+    if ledger.outside_ns > 0 {
+        sentences.push(format!(
+            "{} of kernels has no energy: it is before the first reading of NVML's counter or after its last change",
+            time(ledger.outside_ns)
+        ));
+    }
+    if ledger.late_ns > 0 {
+        sentences.push(format!(
+            "{} of kernels has no energy: it was reported too late, and its energy was given to other kernels or idle time",
+            time(ledger.late_ns)
+        ));
+    }
+    if ledger.resets > 0 {
+        let times = counted(ledger.resets, "time", "times");
+        sentences
+            .push(format!("NVML's energy counter was reset {times}: the energy up to the next reading is missing"));
+    }
+    sentences
+}
+
 /// Returns one sentence for each loss that occurred.
 pub fn sentences(ledger: &Ledger) -> Vec<String> {
     let Lost { cupti_dropped, queue_full, invalid_records, names, buffers_refused, join_evicted, causes } =
@@ -201,6 +225,7 @@ pub fn sentences(ledger: &Ledger) -> Vec<String> {
                 .map(|(n, sentence)| spelled(n, sentence)),
         )
         .chain(short)
+        .chain(ledger.energy.iter().flat_map(energy_lost))
         .collect()
 }
 
@@ -353,6 +378,20 @@ mod tests {
         };
         let expected = "2,000 of 3,000 operations of CUDA graphs are shown under the launch of their graph: the creation of 1 node was not seen";
         assert_eq!(graph_nodes(&unseen).as_deref(), Some(expected));
+    }
+
+    /// Check that energy that is missing is reported.
+    #[test]
+    fn missing_energy_is_reported() {
+        let energy = EnergyLedger { outside_ns: 2_000, late_ns: 3_000, resets: 1, ..EnergyLedger::default() };
+        let sentences = sentences(&Ledger { energy: Some(energy), ..Ledger::default() });
+        let starts = [
+            "2.00 µs of kernels has no energy",
+            "3.00 µs of kernels has no energy",
+            "NVML's energy counter was reset 1 time",
+        ];
+        assert!(sentences.iter().zip(starts).all(|(sentence, start)| sentence.starts_with(start)), "{sentences:?}");
+        assert_eq!(sentences.len(), 3);
     }
 
     /// Check that no loss is silent: each counter alone makes exactly one sentence that starts with its number.

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 
 use model::{
     causes::Joined,
-    event::{KernelName, Launch, LaunchKind, Pause, ProcessId, Sample, SessionId, Sync, Work},
+    event::{Energy, KernelName, Launch, LaunchKind, Pause, ProcessId, Sample, SessionId, Sync, Work},
     profile::Profile,
 };
 use rustc_hash::FxHashMap;
@@ -21,6 +21,7 @@ use crate::{
     lanes::Lanes,
     moments::{Moment, each_moment},
     names::{self, SessionKernels},
+    power::Power,
     proto::Message,
     trace::reading::Reader,
 };
@@ -44,6 +45,7 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
         kernel_names: FxHashMap::default(),
         lanes: FxHashMap::default(),
         overview: Overview::new(profile),
+        power: Power::new(profile),
         reader: Reader::again(profile),
     };
     trace.about()?;
@@ -62,6 +64,7 @@ struct Trace<'a> {
     kernel_names: FxHashMap<(SessionId, u32), u64>,
     lanes: FxHashMap<Track, Lanes>,
     overview: Overview,
+    power: Power,
     reader: Reader,
 }
 
@@ -80,6 +83,7 @@ impl Trace<'_> {
             Moment::Ran(joined) => self.activity(joined),
             Moment::Sync(sync) => self.sync(sync),
             Moment::Pause(pause) => self.pause(pause),
+            Moment::Energy(reading) => self.energy(reading),
             Moment::Sample(sample) => self.sample(sample),
             Moment::Call(call) => self.call(call),
             Moment::Switch(switch) => self.switch(switch),
@@ -175,6 +179,13 @@ impl Trace<'_> {
         let track = self.lane(Track::Waits(pause.session, 0), pause.from, pause.to)?;
         let point = Point { time: pause.from, track, name };
         self.packets.slice(&mut self.interned, point, Some(pause.to), |_| {})
+    }
+
+    /// Writes the power up to a reading, from the one before on.
+    fn energy(&mut self, reading: &Energy) -> io::Result<()> {
+        let Some((device, start, watts)) = self.power.read(reading) else { return Ok(()) };
+        let track = self.track(Track::Power(device))?;
+        self.packets.counter(start, track, watts)
     }
 
     /// Writes a CPU sample. Its weight is the time that it stands for, in nanoseconds.

@@ -13,6 +13,7 @@ use model::{
 use text::units::hundredths;
 
 use crate::{
+    energy,
     events::Events,
     findings,
     flame::{Flame, Line},
@@ -26,6 +27,7 @@ use crate::{
 };
 
 pub mod cost;
+mod energy_text;
 pub mod events;
 mod findings_text;
 mod memory_text;
@@ -90,6 +92,7 @@ impl Summary {
             idle,
             memory,
             occupancy: occupancy::summary(&occupancy),
+            energy: energy::summary(profile),
             stalls: stalls::summary(profile),
             gpu_time_ns,
             kernel_time_ns: ledger.kernel_ns.saturating_add(estimated.kernel_ns),

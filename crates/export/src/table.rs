@@ -24,6 +24,8 @@ pub enum Table {
     Devices,
     /// Kernels by shape: how they fill the device, and what limits them.
     Occupancy,
+    /// Energy by user code and kernel, and of idle time.
+    Energy,
     /// Source lines of kernels, by GPU time, and why their warps waited.
     Stalls,
     /// The ledger.

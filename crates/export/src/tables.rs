@@ -12,7 +12,7 @@ use model::{
 };
 
 use crate::{
-    Events, Flames, Table, View,
+    Events, Flames, Table, View, energy,
     names::{self, GpuFrames},
     occupancy::{self, ShapeOccupancy},
     stalls::{self, StallLine},
@@ -35,6 +35,10 @@ pub enum Cell {
     Count(u64),
     /// A share from 0 to 1.
     Share(f64),
+    /// An energy in microjoules.
+    Microjoules(u64),
+    /// A power in watts.
+    Watts(f64),
 }
 
 /// The rows of a table, the most important first.
@@ -48,7 +52,7 @@ pub struct Rows {
 
 impl Table {
     /// All tables, and their names.
-    pub const ALL: [(&'static str, Self); 12] = [
+    pub const ALL: [(&'static str, Self); 13] = [
         ("kernels", Self::Kernels),
         ("paths", Self::Paths),
         ("lines", Self::Lines),
@@ -59,6 +63,7 @@ impl Table {
         ("copies", Self::Copies),
         ("devices", Self::Devices),
         ("occupancy", Self::Occupancy),
+        ("energy", Self::Energy),
         ("stalls", Self::Stalls),
         ("ledger", Self::Ledger),
     ];
@@ -67,16 +72,17 @@ impl Table {
     pub fn rows<'a>(self, flames: &Flames<'_>, events: &mut dyn FnMut() -> io::Result<Events<'a>>) -> io::Result<Rows> {
         let profile = flames.profile;
         Ok(match self {
-            Self::Kernels => gpu(&["kernel"], true, profile, by_kernel(profile)),
-            Self::Paths => gpu(&["path"], false, profile, by_path(flames)),
-            Self::Lines => gpu(&["path"], false, profile, by_line(profile)),
-            Self::Streams => gpu(&["device", "stream", "process", "pid"], false, profile, by_stream(profile)),
-            Self::Copies => gpu(&["direction"], false, profile, by_direction(profile)),
+            Self::Kernels => gpu(&["kernel"], true, true, profile, by_kernel(profile)),
+            Self::Paths => gpu(&["path"], false, false, profile, by_path(flames)),
+            Self::Lines => gpu(&["path"], false, true, profile, by_line(profile)),
+            Self::Streams => gpu(&["device", "stream", "process", "pid"], false, true, profile, by_stream(profile)),
+            Self::Copies => gpu(&["direction"], false, false, profile, by_direction(profile)),
             Self::Functions => functions(flames),
             Self::Threads => threads(profile, events()?),
             Self::Ranks => ranks(profile),
             Self::Devices => devices(profile),
             Self::Occupancy => occupancy(profile),
+            Self::Energy => energy(profile),
             Self::Stalls => stalls(profile),
             Self::Ledger => ledger(profile)?,
         })
@@ -153,13 +159,16 @@ fn process(profile: &Profile, id: ProcessId) -> (String, String) {
 }
 
 /// Returns a table of GPU work. Only exact sums of single kernels have a longest run.
-fn gpu(keys: &[&'static str], with_longest: bool, profile: &Profile, sums: Sums) -> Rows {
+fn gpu(keys: &[&'static str], with_longest: bool, with_energy: bool, profile: &Profile, sums: Sums) -> Rows {
     let whole = profile.gpu.values().fold(0_u64, |sum, weight| sum.saturating_add(weight.ns));
     let has_bytes = keys == ["direction"];
+    // Only sums of kernels, or of all work, have an energy of their own.
+    let has_energy = with_energy && !profile.energy.is_empty();
     let mut columns = keys.to_vec();
     columns.extend(["count", "ns", "mean_ns"]);
     columns.extend(with_longest.then_some("max_ns"));
     columns.extend(has_bytes.then_some("bytes"));
+    columns.extend(has_energy.then_some("energy_uj"));
     columns.push("share");
     let mut sums: Vec<_> = sums.into_iter().collect();
     sums.sort_by_key(|(_, weight)| std::cmp::Reverse(weight.ns));
@@ -168,6 +177,7 @@ fn gpu(keys: &[&'static str], with_longest: bool, profile: &Profile, sums: Sums)
         row.extend([Cell::Count(weight.count), Cell::Ns(weight.ns), Cell::Ns(weight.ns / weight.count.max(1))]);
         row.extend(with_longest.then_some(Cell::Ns(weight.max_ns)));
         row.extend(has_bytes.then_some(Cell::Bytes(weight.bytes)));
+        row.extend(has_energy.then_some(Cell::Microjoules(weight.microjoules)));
         row.push(Cell::Share(share(weight.ns, whole)));
         row
     });
@@ -282,6 +292,26 @@ fn occupancy(profile: &Profile) -> Rows {
     }
 }
 
+/// Returns energy by user code and kernel, and that of idle time. The rows add up to what NVML counted.
+fn energy(profile: &Profile) -> Rows {
+    let row = |row: energy::EnergyRow| {
+        let watts = row.watts().unwrap_or(0.0);
+        vec![
+            Cell::Text(row.gpu),
+            Cell::Text(row.name),
+            Cell::Count(row.count),
+            Cell::Ns(row.ns),
+            Cell::Microjoules(row.energy_uj),
+            Cell::Watts(watts),
+            Cell::Share(row.share),
+        ]
+    };
+    Rows {
+        columns: vec!["gpu", "path", "count", "ns", "energy_uj", "watts", "share"],
+        rows: energy::by_line(profile).into_iter().map(row).collect(),
+    }
+}
+
 /// Returns the lines of kernels. The share is that of the kernel's samples, the stall's that of the line's.
 fn stalls(profile: &Profile) -> Rows {
     let row = |line: StallLine| {
@@ -352,8 +382,10 @@ impl Rows {
     pub fn json(&self) -> serde_json::Value {
         let cell = |cell: &Cell| match cell {
             Cell::Text(text) => text.as_str().into(),
-            Cell::Ns(number) | Cell::Bytes(number) | Cell::Count(number) => (*number).into(),
-            Cell::Share(share) => (*share).into(),
+            Cell::Ns(number) | Cell::Bytes(number) | Cell::Count(number) | Cell::Microjoules(number) => {
+                (*number).into()
+            }
+            Cell::Share(number) | Cell::Watts(number) => (*number).into(),
         };
         let row = |row: &Vec<Cell>| -> serde_json::Map<String, serde_json::Value> {
             self.columns.iter().zip(row).map(|(name, value)| ((*name).to_owned(), cell(value))).collect()
@@ -367,7 +399,8 @@ fn csv(cell: &Cell) -> String {
     match cell {
         Cell::Text(text) if text.contains([',', '"', '\n', '\r']) => format!("\"{}\"", text.replace('"', "\"\"")),
         Cell::Text(text) => text.clone(),
-        Cell::Ns(number) | Cell::Bytes(number) | Cell::Count(number) => number.to_string(),
+        Cell::Ns(number) | Cell::Bytes(number) | Cell::Count(number) | Cell::Microjoules(number) => number.to_string(),
         Cell::Share(share) => format!("{share:.6}"),
+        Cell::Watts(watts) => format!("{watts:.1}"),
     }
 }

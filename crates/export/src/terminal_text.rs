@@ -59,10 +59,15 @@ impl Page {
     /// Writes a table's header after an empty line: the title above the bars, then `columns` aligned like [`Page::row`]
     /// and the columns after it.
     pub(crate) fn heading(&mut self, title: &str, columns: &str) {
+        self.heading_of(title, "time", columns);
+    }
+
+    /// The same for a table of values that are not times.
+    pub(crate) fn heading_of(&mut self, title: &str, value: &str, columns: &str) {
         let title_width = self.bar_width().max(6);
         let title = format!("{title:<title_width$}");
         let share = self.bar_width() + 9 - title_width;
-        let columns = format!("{:>share$}  {:>8}  {columns}", "share", "time");
+        let columns = format!("{:>share$}  {value:>8}  {columns}", "share");
         let line = format!("{}{}", self.ink(Ink::Bold, &title), self.ink(Ink::Dim, &columns));
         self.text.push('\n');
         self.line(&line);

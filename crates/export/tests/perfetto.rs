@@ -9,7 +9,7 @@ use std::{
 };
 
 use export::{Format, View};
-use model::event::Event;
+use model::event::{Energy, Event};
 use support::{
     perfetto::{Slice, Trace},
     proto::Message,
@@ -87,6 +87,27 @@ fn samples_waits_counters_and_ledger() {
     assert_eq!(ledger, serde_json::to_value(&profile.ledger).expect("JSON"));
     let names: BTreeSet<&str> = trace.counters.keys().map(|track| trace.tracks[track].0.as_str()).collect();
     assert_eq!(names.into_iter().collect::<Vec<_>>(), ["operations in progress, average", "threads on a CPU, average"]);
+}
+
+/// Check that a GPU has the power between the readings of its energy counter that differ, in watts.
+#[test]
+fn power_is_on_its_gpu() {
+    let mut events = support::events();
+    let start = support::fold(&events).start.expect("a start").time;
+    let gpu = events.iter().find_map(|event| match event {
+        Event::Device(device) if device.identity.machine_index == Some(0) => Some(device.identity.gpu),
+        _ => None,
+    });
+    let gpu = gpu.expect("GPU 0");
+    let readings = [(0, 1_000), (40, 9_000), (80, 9_000), (120, 17_000)].map(|(milliseconds, millijoules)| {
+        Event::Energy(Energy { gpu, time: start + milliseconds * 1_000_000, millijoules })
+    });
+    events.splice(1..1, readings);
+    let trace = trace(&events);
+    let power: Vec<_> = trace.counters.iter().filter(|(track, _)| trace.tracks[track].0 == "power (NVML)").collect();
+    let [(track, watts)] = power[..] else { panic!("{power:?}") };
+    assert_eq!(watts, &[200.0, 100.0]);
+    assert_eq!(trace.tracks[&trace.tracks[track].1].0, "GPU 0: NVIDIA H200");
 }
 
 /// Check that calls of a trace have their true lengths and arguments.

@@ -34,6 +34,22 @@ pub fn time(ns: u64) -> String {
     }
 }
 
+/// Formats an energy in microjoules: `850 µJ`, `12.3 mJ`, `98.2 J`, `3.27 kJ`.
+pub fn energy(microjoules: u64) -> String {
+    let value = microjoules as f64;
+    if microjoules < 1_000 {
+        format!("{microjoules} µJ")
+    } else if value < 999.5e3 {
+        format!("{} mJ", three_digits(value / 1e3))
+    } else if value < 999.5e6 {
+        format!("{} J", three_digits(value / 1e6))
+    } else if value < 999.5e9 {
+        format!("{} kJ", three_digits(value / 1e9))
+    } else {
+        format!("{} MJ", three_digits(value / 1e12))
+    }
+}
+
 /// Formats a number of bytes, in powers of 1024: `512 B`, `4 MiB`, `2.31 GiB`.
 pub fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];

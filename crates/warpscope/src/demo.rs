@@ -39,6 +39,7 @@ pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitC
         graph_level: false,
         nvtx: false,
         stalls: None,
+        energy: false,
         graph_stacks: args::GraphStacks::default(),
         event: Vec::new(),
         events_only: false,

@@ -74,6 +74,10 @@ impl Filter {
         if self.processes.as_ref().is_some_and(|processes| !processes.includes(&event)) {
             return None;
         }
+        // Energy is that of the whole GPU: what is not selected would count as idle.
+        if matches!(event, Event::Energy(_)) {
+            return None;
+        }
         match &self.parts {
             Some(parts) => parts.apply(event),
             None => Some(event),

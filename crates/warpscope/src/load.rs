@@ -39,7 +39,11 @@ pub fn load(paths: &[PathBuf], filters: &Filters) -> anyhow::Result<Loaded> {
     let mut filter = None;
     if filter::is_used(filters) {
         filter = Filter::new(filters, &profile, || source.read())?.map(Arc::new);
+        let had_energy = !profile.energy.is_empty();
         (profile, _) = fold(&source, filter.as_deref())?;
+        if had_energy && filter.is_some() {
+            profile.notes.push("energy is not shown for a part of a recording: it is counted for whole GPUs".into());
+        }
     }
     Ok(Loaded { source, profile, filter, damaged })
 }

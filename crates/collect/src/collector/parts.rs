@@ -13,6 +13,7 @@ use crate::{
     attaching::Attaching,
     calls::{handles::Handles, tracer::Tracer},
     command::signals::Signals,
+    energy::Readings,
     events::Events,
     handover::Handovers,
     memory::Memory,
@@ -45,6 +46,8 @@ pub struct Collector<S> {
     pub(super) events: Option<Events>,
     /// Present if GPU memory is recorded.
     pub(super) memory: Option<Memory>,
+    /// Present if energy is recorded.
+    pub(super) energy: Option<Readings>,
     /// Present if work handed to other threads appears under its cause.
     pub(super) handovers: Option<Handovers>,
     /// The injected libraries, where there are any.

@@ -135,6 +135,7 @@ impl Prepared {
             handles: None,
             events: None,
             memory: None,
+            energy: None,
             handovers: self.handovers,
             sessions: self.sessions,
             attaching: None,

@@ -19,6 +19,7 @@ use crate::{
         target::{self, Injection},
         user::User,
     },
+    energy::Readings,
     events::{Events, spec::Spec},
     memory::{self, Memory},
     process::procfs,
@@ -74,6 +75,14 @@ impl<S: Sink> Collector<S> {
         self.unwinding.prepare(&mut self.kept.files, memory.watched_files());
         self.memory = Some(memory);
         Ok(())
+    }
+
+    /// Records the energy of GPUs from now on. Without it, the recording says why.
+    pub fn record_energy(&mut self, simulator: Option<&Path>) {
+        match Readings::start(simulator) {
+            Ok(readings) => self.energy = Some(readings),
+            Err(error) => self.note(format!("energy was not recorded: {error}")),
+        }
     }
 
     /// Watches calls beside the recording, from now on.

@@ -143,7 +143,8 @@ impl Tracks {
     }
 }
 
-fn gpu_pid(device: u32) -> u32 {
+/// Returns the process number of a GPU.
+pub fn gpu_pid(device: u32) -> u32 {
     GPU_PID.saturating_add(device)
 }
 

@@ -206,6 +206,7 @@ fn sums(profile: &Profile, view: View, tree: &mut Tree<'_>) -> Vec<Column> {
         Column::plain("gpu.count", gpu.iter().map(|(_, weight)| weight.count)),
         Column::plain("gpu.max", gpu.iter().map(|(_, weight)| weight.max_ns)),
         Column::plain("gpu.bytes", gpu.iter().map(|(_, weight)| weight.bytes)),
+        Column::plain("gpu.energy", gpu.iter().map(|(_, weight)| weight.microjoules)),
         Column::delta("cpu.node", cpu_nodes),
         Column::plain("cpu.process", cpu.iter().map(|((process, _), _)| process.0.into())),
         Column::plain("cpu.ns", cpu.iter().map(|(_, weight)| weight.ns)),

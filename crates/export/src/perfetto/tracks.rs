@@ -35,6 +35,8 @@ pub(super) enum Track {
     Waits(SessionId, u32),
     /// The average number of operations in progress on a GPU.
     Running(u32),
+    /// The power of a GPU.
+    Power(u32),
     /// The average number of threads on a CPU.
     OnCpu,
 }
@@ -81,7 +83,7 @@ impl Tracks {
             Track::Thread(process, _) | Track::OffCpu(process, _) | Track::Ranges(process, ..) => {
                 Some(Track::Process(pid(process)))
             }
-            Track::Stream(device, ..) | Track::Running(device) => Some(Track::Gpu(device)),
+            Track::Stream(device, ..) | Track::Running(device) | Track::Power(device) => Some(Track::Gpu(device)),
             Track::Waits(session, _) => {
                 Some(Track::Process(profile.sessions.get(&session).map_or(0, |info| pid(info.process))))
             }
@@ -111,8 +113,10 @@ impl Tracks {
                     }
                 }
             }
-            if matches!(track, Track::Running(_) | Track::OnCpu) {
-                descriptor.message(8, |counter| counter.number(3, COUNT));
+            match track {
+                Track::Running(_) | Track::OnCpu => descriptor.message(8, |counter| counter.number(3, COUNT)),
+                Track::Power(_) => descriptor.message(8, |counter| counter.text(6, "W")),
+                _ => {}
             }
         })?;
         Ok(id)
@@ -135,6 +139,7 @@ fn name(profile: &Profile, track: Track) -> String {
         Track::Stream(_, session, _, stream, _) => names::stream(profile, session, stream),
         Track::Waits(..) => "GPU waits".to_owned(),
         Track::Running(_) => "operations in progress, average".to_owned(),
+        Track::Power(_) => "power (NVML)".to_owned(),
         Track::OnCpu => "threads on a CPU, average".to_owned(),
     }
 }

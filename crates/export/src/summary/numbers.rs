@@ -17,8 +17,8 @@ use super::{
     sampling::Sampling,
 };
 use crate::{
-    findings::Finding, idle::DeviceIdle, memory::DeviceMemory, occupancy::ShapeOccupancy, stalls::StallSummary,
-    trace::TraceSummary,
+    energy::EnergySummary, findings::Finding, idle::DeviceIdle, memory::DeviceMemory, occupancy::ShapeOccupancy,
+    stalls::StallSummary, trace::TraceSummary,
 };
 
 fn is_zero(number: &u64) -> bool {
@@ -74,6 +74,9 @@ pub struct Summary {
     /// How kernels fill the device, by kernel and shape, those with the most time first; absent if the device is not known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub occupancy: Vec<ShapeOccupancy>,
+    /// The energy of the GPUs; absent without `--energy`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub energy: Option<EnergySummary>,
     /// Where the warps of kernels were and why they waited; absent without `--stalls`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stalls: Option<StallSummary>,

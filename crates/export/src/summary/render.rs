@@ -40,6 +40,7 @@ pub fn render(summary: &Summary, colour: bool, width: usize) -> String {
         page.ranges(summary);
         page.copies(summary);
     }
+    page.energy(summary);
     page.stalls(summary);
     page.functions(summary);
     page.gpu_memory(&summary.memory);

@@ -3,7 +3,7 @@
 use text::{
     names::printable,
     short::short,
-    units::{bytes, count, time},
+    units::{bytes, count, energy, time},
 };
 
 use super::{Cell, Rows};
@@ -60,7 +60,8 @@ impl Rows {
 fn heading(column: &str) -> &str {
     match column {
         "ns" => "time",
-        other => other.strip_suffix("_ns").unwrap_or(other),
+        "watts" => "power",
+        other => other.strip_suffix("_ns").or_else(|| other.strip_suffix("_uj")).unwrap_or(other),
     }
 }
 
@@ -69,6 +70,8 @@ fn show(cell: &Cell) -> String {
         Cell::Text(text) => text.clone(),
         Cell::Ns(ns) => time(*ns),
         Cell::Bytes(number) => bytes(*number),
+        Cell::Microjoules(number) => energy(*number),
+        Cell::Watts(watts) => format!("{watts:.0} W"),
         Cell::Count(number) => count(*number),
         Cell::Share(share) => format!("{:.1} %", share * 100.0),
     }

@@ -59,6 +59,7 @@ Examples:
   sudo warpscope record --off-cpu -- python3 train.py
   sudo warpscope record --memory -- python3 train.py
   sudo warpscope record --stalls --as-root -- python3 train.py
+  sudo warpscope record --energy -- python3 train.py
   sudo warpscope record --last 30s --on-slow 'cudaDeviceSynchronize > 200ms' -- python3 train.py
   sudo warpscope record --last 1m --on-error --on-idle 5s -p 4711
   sudo warpscope record --sim -- ./program-linked-to-the-simulated-libcudart"
@@ -132,6 +133,9 @@ pub struct Record {
     #[arg(long, value_name = "PERIOD", num_args = 0..=1, require_equals = true, default_missing_value = "17",
         value_parser = clap::value_parser!(u32).range(5..=31), conflicts_with_all = ["cpu_only", "events_only"])]
     pub stalls: Option<u32>,
+    /// Record the energy of the GPUs: joules by kernel and call path, from NVML's counter, divided by time. Needs Volta or later.
+    #[arg(long, conflicts_with_all = ["cpu_only", "events_only", "no_inject", "max_overhead"])]
+    pub energy: bool,
     /// Show the work of CUDA graphs under the code that captured it (capture) or that launched the graph (launch).
     #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
     pub graph_stacks: GraphStacks,

@@ -233,6 +233,9 @@ impl Recorded<'_> {
         if options.memory {
             collector.record_memory(&program, simulator)?;
         }
+        if options.energy {
+            collector.record_energy(simulator);
+        }
         if options.command.is_empty() {
             if options.verbose {
                 collector.on_attached = print_stop;

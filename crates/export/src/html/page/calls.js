@@ -39,7 +39,8 @@ class Recording {
       return first.get(name);
     });
     this.gpu = { node: whole('gpu.node'), process: whole('gpu.process'), device: whole('gpu.device'),
-      ns: columns['gpu.ns'], count: columns['gpu.count'], max: columns['gpu.max'], bytes: columns['gpu.bytes'] };
+      ns: columns['gpu.ns'], count: columns['gpu.count'], max: columns['gpu.max'], bytes: columns['gpu.bytes'],
+      energy: columns['gpu.energy'] };
     this.cpu = { node: whole('cpu.node'), process: whole('cpu.process'), ns: columns['cpu.ns'], count: columns['cpu.count'] };
     this.idle = { node: whole('idle.node'), ns: columns['idle.ns'], count: columns['idle.count'] };
     this.memory = { node: whole('memory.node'), when: whole('memory.when'), bytes: columns['memory.bytes'], count: columns['memory.count'] };
@@ -69,6 +70,9 @@ class Recording {
     if (this.gpu.node.length) all.push({ id: 'gpu', label: 'GPU', measure: 'time', what: 'GPU time', unit: ['run', 'runs'] });
     if (this.stall.node.length) {
       all.push({ id: 'stall', label: 'GPU by line', measure: 'time', what: 'GPU time by line and stall reason', unit: ['run', 'runs'] });
+    }
+    if (this.head.summary.energy) {
+      all.push({ id: 'energy', label: 'GPU energy', measure: 'energy', what: 'GPU energy of kernels', unit: ['run', 'runs'] });
     }
     if (this.cpu.node.length) {
       all.push({ id: 'cpu', label: 'CPU', measure: 'time', what: 'CPU time', unit: ['sample', 'samples'] });
@@ -150,6 +154,14 @@ class Recording {
       for (let i = 0; i < this.idle.node.length; i++) {
         made.self[this.idle.node[i]] += this.idle.ns[i];
         made.count[this.idle.node[i]] += Math.max(1, this.idle.count[i]);
+      }
+    } else if (id === 'energy') {
+      made.ranged = false;
+      const { gpu } = this;
+      for (let i = 0; i < gpu.node.length; i++) {
+        if (!gpu.energy[i] || !takes(gpu.process[i]) || !(filter.device === null || filter.device === gpu.device[i])) continue;
+        made.self[gpu.node[i]] += gpu.energy[i];
+        made.count[gpu.node[i]] += gpu.count[i];
       }
     } else if (id === 'stall') {
       // Samples belong to kernels, not to their launches, so that they have no place in time.

@@ -28,6 +28,16 @@ function formatBytes(bytes) {
   }
 }
 
+/** 12.3 J */
+function formatEnergy(microjoules) {
+  if (microjoules < 1000) return `${formatCount(microjoules)} µJ`;
+  let value = microjoules;
+  for (const unit of ['mJ', 'J', 'kJ', 'MJ']) {
+    value /= 1000;
+    if (value < 999.5 || unit === 'MJ') return `${formatDigits(value)} ${unit}`;
+  }
+}
+
 function formatDigits(value) {
   if (value >= 99.95) return formatCount(value);
   return value.toFixed(value >= 9.995 ? 1 : 2);
@@ -50,6 +60,7 @@ function formatCounted(number, one, many) {
 function formatAmount(amount, measure) {
   if (measure === 'time') return formatTime(amount);
   if (measure === 'bytes') return formatBytes(amount);
+  if (measure === 'energy') return formatEnergy(amount);
   return formatCount(amount);
 }
 
