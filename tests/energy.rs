@@ -167,3 +167,55 @@ fn parts_have_no_energy() {
     assert_eq!(number(&part, "kernels"), 2);
     assert!(part["energy"].is_null() && part["notes"].to_string().contains("energy is not shown"), "{}", part["notes"]);
 }
+
+/// Check that every value of the performance monitor arrives, with its interval, and that means and maxima follow from them.
+#[test]
+fn counters_are_those_of_the_monitor() {
+    let scene = Scene::new();
+    let summary = record(&scene, "nvml=refuse", "--counters");
+    assert!(summary.contains("GPM (NVML), every "), "{summary}");
+    let events = Events::read(&scene.read("x.jsonl"));
+    let readings: Vec<&Value> = events.of("gpm").collect();
+    let value = |reading: &Value, metric: &str| {
+        let all = reading["values"].as_array().expect("values");
+        all.iter().find(|value| value["metric"] == metric).map(|value| value["value"].as_f64().expect("a number"))
+    };
+    assert!(!readings.is_empty(), "there is one at the end");
+    for (pair, sample) in readings.windows(2).zip(2..) {
+        let end = number(pair[0], "ts_ns") + number(pair[0], "dur_ns");
+        assert_eq!(end, number(pair[1], "ts_ns"), "intervals follow one another from sample {sample} on");
+    }
+    // The first sample begins the first interval.
+    for (reading, sample) in readings.iter().zip(2_u32..) {
+        let all = ["SM active", "DRAM bandwidth", "PCIe received", "NVLink sent"].map(|metric| value(reading, metric));
+        assert_eq!(all, [2, 10, 210, 610].map(|tenths| Some(f64::from(tenths * sample) / 10.0)), "sample {sample}");
+        assert_eq!(value(reading, "tensor pipe"), None, "the simulated monitor has none");
+    }
+    let counters = &scene.report("x.wscope")["counters"];
+    let sums = counters.as_array().expect("counters");
+    let active = sums.iter().find(|sum| sum["metric"] == "SM active").expect("a sum");
+    let weight = |reading: &&Value| number(reading, "dur_ns") as f64;
+    let all: f64 = readings.iter().map(weight).sum();
+    let mean = readings.iter().map(|r| weight(r) * value(r, "SM active").expect("a value")).sum::<f64>() / all;
+    assert!((active["mean"].as_f64().expect("a mean") - mean).abs() < 1e-9, "{active} {mean}");
+    assert_eq!(active["max"].as_f64(), readings.last().and_then(|reading| value(reading, "SM active")));
+    assert_eq!((number(active, "intervals"), &active["unit"]), (readings.len() as u64, &Value::from("%")));
+    let timeline = scene.read("x.json");
+    assert_eq!(timeline.matches("\"SM active (GPM)\"").count(), readings.len());
+    Ended::of(&mut scene.warpscope(&["export", "x.wscope", "--table", "counters", "-o", "x.csv"])).exits(0);
+    let rows = scene.read("x.csv");
+    assert!(rows.starts_with("gpu,metric,unit,mean,max,intervals,interval_ns\n0,graphics active,%,"), "{rows}");
+}
+
+/// Check that a GPU without a performance monitor costs one note, and nothing of the recording.
+#[test]
+fn missing_counters_are_explained() {
+    let scene = Scene::new();
+    let summary = record(&scene, "nvml=no-gpm", "--counters");
+    let note =
+        "counters were not recorded: no GPU has NVML's performance monitor (GPM), which Hopper and later GPUs have";
+    assert!(summary.contains(note), "{summary}");
+    let report = scene.report("x.wscope");
+    assert_eq!((number(&report, "kernels"), number(&report, "gpu_time_ns")), (6, 800_000_000));
+    assert!(report["counters"].is_null() && !report["energy"].is_null());
+}

@@ -10,7 +10,7 @@
 //!   calls     functions that are traced, one by one or summed up
 //!   events    what `--event` names, counted by stack
 //!   memory    what allocates and frees GPU memory
-//!   energy    the energy counters of GPUs
+//!   gpu_counters  the energy of GPUs, and their performance monitors
 //!   flight    the recent past, written when something happens
 //!   handover  work that one thread handed to another
 //!   collector the loop that waits for all of these, in the order that matters
@@ -21,9 +21,9 @@ pub mod attaching;
 pub mod calls;
 mod collector;
 pub mod command;
-mod energy;
 pub mod events;
 pub mod flight;
+mod gpu_counters;
 mod handover;
 mod injector;
 mod memory;

@@ -11,7 +11,8 @@ use std::{
 
 use model::{
     causes::Joined,
-    event::{Energy, Launch, LaunchKind, Pause, ProcessId, Range, Sample, SessionId, Sync, Work},
+    event::{Energy, Gpm, Launch, LaunchKind, Pause, ProcessId, Range, Sample, SessionId, Sync, Work},
+    gpm::metric,
     profile::Profile,
 };
 use serde::Serialize;
@@ -208,6 +209,7 @@ impl Trace<'_> {
             Moment::Sync(sync) => self.sync(sync),
             Moment::Pause(pause) => self.pause(pause),
             Moment::Energy(reading) => self.energy(reading),
+            Moment::Gpm(gpm) => self.gpm(gpm),
             Moment::Sample(sample) => self.sample(sample),
             Moment::Call(call) => self.call(call),
             Moment::Switch(switch) => self.switch(switch),
@@ -333,6 +335,19 @@ impl Trace<'_> {
         let mut value = Entry::new('C', "power (NVML)", "power", (gpu_pid(device), 0), self.at(start));
         value.args = Some(PowerArgs { watts: round(watts) });
         self.json.event(&value)
+    }
+
+    /// Writes what a performance monitor measured between two samples, from the first on.
+    fn gpm(&mut self, gpm: &Gpm) -> io::Result<()> {
+        let Some(device) = self.profile.device_of_gpu(gpm.gpu) else { return Ok(()) };
+        for &(number, value) in &gpm.values {
+            let Some((name, unit)) = metric(number) else { continue };
+            let name = format!("{name} (GPM)");
+            let mut entry = Entry::new('C', &name, "gpm", (gpu_pid(device), 0), self.at(gpm.start));
+            entry.args = Some(BTreeMap::from([(unit.text(), value as f64 / 1e3)]));
+            self.json.event(&entry)?;
+        }
+        Ok(())
     }
 
     fn range(&mut self, range: &Range) -> io::Result<()> {

@@ -14,10 +14,11 @@ use std::{
 use model::{
     causes::{Cause, Causes, Joined},
     event::{Activity, Event, ProcessId, SessionId, StackId, Work},
+    gpm,
     profile::Profile,
 };
 
-use self::line::{Line, Place, origin};
+use self::line::{GpmValue, Line, Place, origin};
 use crate::{
     events::Events,
     flame::View,
@@ -255,6 +256,20 @@ impl Lines<'_> {
                 self.line(&Line::Energy { ts_ns, gpu, millijoules })
             }
             Event::Energy(_) => Ok(()),
+            Event::Gpm(e) if view.gpu => {
+                let value = |&(number, value): &(u32, u64)| {
+                    let (metric, unit) = gpm::metric(number)?;
+                    Some(GpmValue { metric, value: value as f64 / 1e3, unit })
+                };
+                let (dur_ns, gpu) = (e.end.saturating_sub(e.start), format!("GPU-{}", e.gpu));
+                self.line(&Line::Gpm {
+                    ts_ns: e.start,
+                    dur_ns,
+                    gpu,
+                    values: e.values.iter().filter_map(value).collect(),
+                })
+            }
+            Event::Gpm(_) => Ok(()),
             Event::Pause(e) if e.to == u64::MAX => Ok(()),
             Event::Pause(e) => {
                 let pid = self.session_pid(e.session);

@@ -4,7 +4,7 @@ use std::io;
 
 use model::{
     causes::{Cause, Causes, Joined},
-    event::{Call, Dump, Energy, Event, KernelName, Launch, Pause, Range, Sample, Switch, Sync, Wait},
+    event::{Call, Dump, Energy, Event, Gpm, KernelName, Launch, Pause, Range, Sample, Switch, Sync, Wait},
 };
 
 use crate::{events::Events, flame::View};
@@ -25,6 +25,8 @@ pub(crate) enum Moment<'a> {
     Pause(&'a Pause),
     /// A reading of a GPU's energy counter.
     Energy(&'a Energy),
+    /// What a GPU's performance monitor measured.
+    Gpm(&'a Gpm),
     /// A CPU sample.
     Sample(&'a Sample),
     /// A traced call.
@@ -68,6 +70,7 @@ pub(crate) fn each_moment(
             Event::Sync(sync) if view.gpu => write(Moment::Sync(sync))?,
             Event::Pause(pause) if view.gpu => write(Moment::Pause(pause))?,
             Event::Energy(reading) if view.gpu => write(Moment::Energy(reading))?,
+            Event::Gpm(gpm) if view.gpu => write(Moment::Gpm(gpm))?,
             Event::Sample(sample) if view.cpu => write(Moment::Sample(sample))?,
             Event::KernelName(name) => write(Moment::KernelName(name))?,
             Event::Call(call) => write(Moment::Call(call))?,

@@ -9,7 +9,8 @@ use std::io::{self, Write};
 
 use model::{
     causes::Joined,
-    event::{Energy, KernelName, Launch, LaunchKind, Pause, ProcessId, Sample, SessionId, Sync, Work},
+    event::{Energy, Gpm, KernelName, Launch, LaunchKind, Pause, ProcessId, Sample, SessionId, Sync, Work},
+    gpm::metric,
     profile::Profile,
 };
 use rustc_hash::FxHashMap;
@@ -84,6 +85,7 @@ impl Trace<'_> {
             Moment::Sync(sync) => self.sync(sync),
             Moment::Pause(pause) => self.pause(pause),
             Moment::Energy(reading) => self.energy(reading),
+            Moment::Gpm(gpm) => self.gpm(gpm),
             Moment::Sample(sample) => self.sample(sample),
             Moment::Call(call) => self.call(call),
             Moment::Switch(switch) => self.switch(switch),
@@ -186,6 +188,16 @@ impl Trace<'_> {
         let Some((device, start, watts)) = self.power.read(reading) else { return Ok(()) };
         let track = self.track(Track::Power(device))?;
         self.packets.counter(start, track, watts)
+    }
+
+    /// Writes what a performance monitor measured between two samples, from the first on.
+    fn gpm(&mut self, gpm: &Gpm) -> io::Result<()> {
+        let Some(device) = self.profile.device_of_gpu(gpm.gpu) else { return Ok(()) };
+        for (number, value) in gpm.values.iter().filter(|(number, _)| metric(*number).is_some()) {
+            let track = self.track(Track::Gpm(device, *number))?;
+            self.packets.counter(gpm.start, track, *value as f64 / 1e3)?;
+        }
+        Ok(())
     }
 
     /// Writes a CPU sample. Its weight is the time that it stands for, in nanoseconds.

@@ -93,6 +93,7 @@ impl Summary {
             memory,
             occupancy: occupancy::summary(&occupancy),
             energy: energy::summary(profile),
+            counters: profile.gpm.clone(),
             stalls: stalls::summary(profile),
             gpu_time_ns,
             kernel_time_ns: ledger.kernel_ns.saturating_add(estimated.kernel_ns),

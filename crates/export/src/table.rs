@@ -26,6 +26,8 @@ pub enum Table {
     Occupancy,
     /// Energy by user code and kernel, and of idle time.
     Energy,
+    /// Metrics of the performance monitors of GPUs.
+    Counters,
     /// Source lines of kernels, by GPU time, and why their warps waited.
     Stalls,
     /// The ledger.

@@ -7,6 +7,7 @@ use std::{
 
 use model::{
     event::ProcessId,
+    gpm::GpmSum,
     profile::{GpuWeight, Profile, What},
     ranks::RankInfo,
 };
@@ -39,6 +40,8 @@ pub enum Cell {
     Microjoules(u64),
     /// A power in watts.
     Watts(f64),
+    /// A number in the unit of its row.
+    Number(f64),
 }
 
 /// The rows of a table, the most important first.
@@ -52,7 +55,7 @@ pub struct Rows {
 
 impl Table {
     /// All tables, and their names.
-    pub const ALL: [(&'static str, Self); 13] = [
+    pub const ALL: [(&'static str, Self); 14] = [
         ("kernels", Self::Kernels),
         ("paths", Self::Paths),
         ("lines", Self::Lines),
@@ -64,6 +67,7 @@ impl Table {
         ("devices", Self::Devices),
         ("occupancy", Self::Occupancy),
         ("energy", Self::Energy),
+        ("counters", Self::Counters),
         ("stalls", Self::Stalls),
         ("ledger", Self::Ledger),
     ];
@@ -83,6 +87,7 @@ impl Table {
             Self::Devices => devices(profile),
             Self::Occupancy => occupancy(profile),
             Self::Energy => energy(profile),
+            Self::Counters => counters(profile),
             Self::Stalls => stalls(profile),
             Self::Ledger => ledger(profile)?,
         })
@@ -312,6 +317,20 @@ fn energy(profile: &Profile) -> Rows {
     }
 }
 
+/// Returns the metrics of performance monitors.
+fn counters(profile: &Profile) -> Rows {
+    let row = |sum: &GpmSum| {
+        let texts = [&sum.gpu, sum.metric, sum.unit.text()].map(|text| Cell::Text(text.to_owned()));
+        let numbers =
+            [Cell::Number(sum.mean), Cell::Number(sum.max), Cell::Count(sum.intervals), Cell::Ns(sum.interval_ns)];
+        texts.into_iter().chain(numbers).collect()
+    };
+    Rows {
+        columns: vec!["gpu", "metric", "unit", "mean", "max", "intervals", "interval_ns"],
+        rows: profile.gpm.iter().map(row).collect(),
+    }
+}
+
 /// Returns the lines of kernels. The share is that of the kernel's samples, the stall's that of the line's.
 fn stalls(profile: &Profile) -> Rows {
     let row = |line: StallLine| {
@@ -385,7 +404,7 @@ impl Rows {
             Cell::Ns(number) | Cell::Bytes(number) | Cell::Count(number) | Cell::Microjoules(number) => {
                 (*number).into()
             }
-            Cell::Share(number) | Cell::Watts(number) => (*number).into(),
+            Cell::Share(number) | Cell::Watts(number) | Cell::Number(number) => (*number).into(),
         };
         let row = |row: &Vec<Cell>| -> serde_json::Map<String, serde_json::Value> {
             self.columns.iter().zip(row).map(|(name, value)| ((*name).to_owned(), cell(value))).collect()
@@ -402,5 +421,6 @@ fn csv(cell: &Cell) -> String {
         Cell::Ns(number) | Cell::Bytes(number) | Cell::Count(number) | Cell::Microjoules(number) => number.to_string(),
         Cell::Share(share) => format!("{share:.6}"),
         Cell::Watts(watts) => format!("{watts:.1}"),
+        Cell::Number(number) => format!("{number:.3}"),
     }
 }

@@ -7,6 +7,7 @@ mod cost;
 mod counter;
 mod dump;
 mod energy;
+mod gpm;
 mod gpu;
 mod ids;
 mod loss;
@@ -23,6 +24,7 @@ pub use cost::{CostProgram, OwnCost, ProgramCost, SessionCost};
 pub use counter::{Counter, CounterId, CounterPoint, Hits, OFF_CPU, PointId, SHORT_WAITS, Unit, Wait};
 pub use dump::{Dump, DumpReason};
 pub use energy::Energy;
+pub use gpm::Gpm;
 pub use gpu::{
     Activity, Captured, Counted, Device, DeviceIdentity, Direction, Empty, Failed, GraphDestroyed, KernelName, Launch,
     LaunchKind, NodeCopied, NodeCreated, NodeStack, Pause, Rank, Sampling, Session, Sync, Work,
@@ -103,6 +105,8 @@ pub enum Event {
     StallTotals(StallTotals),
     /// A reading of a GPU's energy counter.
     Energy(Energy),
+    /// What a GPU's performance monitor measured.
+    Gpm(Gpm),
     /// Declares a callable.
     Function(Function),
     /// One call of a callable.

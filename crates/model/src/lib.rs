@@ -10,6 +10,7 @@ pub mod counters;
 pub mod energy;
 pub mod event;
 pub mod fold;
+pub mod gpm;
 pub mod histogram;
 pub mod idle;
 pub mod join;

@@ -14,6 +14,7 @@ use crate::{
         CostProgram, Direction, Dump, End, FrameKind, LaunchKind, Mapping, Mode, NamedFrame, OwnCost, Pause, ProcessId,
         Sampling, SessionCost, SessionId, Stack, StackId, Start, Uuid,
     },
+    gpm::GpmSum,
     idle::Idle,
     ledger::{self, Ledger},
     memory::GpuMemory,
@@ -73,6 +74,8 @@ pub struct Profile {
     pub kernel_names: Vec<KernelText>,
     /// The energy of GPUs; empty unless it was requested.
     pub energy: Vec<GpuEnergy>,
+    /// What the performance monitors of GPUs measured; empty unless it was requested.
+    pub gpm: Vec<GpmSum>,
     /// Samples of instructions on GPUs; empty unless they were requested.
     pub stalls: Stalls,
     /// Time the host waited for the GPU, and how often.
@@ -334,11 +337,20 @@ impl Profile {
 
     /// Adds what a reader knows a GPU by to its energy.
     pub(crate) fn name_energy(&self, gpu: Uuid, energy: GpuEnergy) -> GpuEnergy {
-        let uuid = format!("GPU-{gpu}");
-        let is = |info: &&DeviceInfo| info.uuid == uuid || info.gpu_uuid == uuid;
+        GpuEnergy { label: self.gpu_label(gpu).unwrap_or_default(), uuid: format!("GPU-{gpu}"), ..energy }
+    }
+
+    /// Returns the number of a GPU as shown.
+    pub(crate) fn gpu_label(&self, gpu: Uuid) -> Option<String> {
         // An instance is labelled `0:2`.
-        let label = self.devices.values().find(is).and_then(|info| info.label.split(':').next());
-        GpuEnergy { label: label.unwrap_or_default().to_owned(), uuid, ..energy }
+        self.device_label(self.device_of_gpu(gpu)?).split(':').next().map(str::to_owned)
+    }
+
+    /// Returns a device of a GPU: the GPU itself, or the first instance of it that is known.
+    pub fn device_of_gpu(&self, gpu: Uuid) -> Option<u32> {
+        let uuid = format!("GPU-{gpu}");
+        let is = |info: &DeviceInfo| info.uuid == uuid || info.gpu_uuid == uuid;
+        self.devices.iter().find(|(_, info)| is(info)).map(|(number, _)| *number)
     }
 
     /// Counts what was sampled inside kernels.

@@ -8,7 +8,7 @@ use crate::{
         FIELD_NVLINK_SENT, FieldValue, Functions, Handle, INSUFFICIENT_SIZE, Memory, NOT_AVAILABLE, PCIE_RECEIVED,
         PCIE_SENT, ProcessInfo, Return, SUCCESS, TEMPERATURE_GPU, Utilisation,
     },
-    gpm::Gpm,
+    gpm::{Gpm, Readings},
 };
 
 /// Buffer size for a name or UUID (`NVML_DEVICE_NAME_V2_BUFFER_SIZE`).
@@ -103,6 +103,16 @@ impl Gpu {
             name: text(functions.name).unwrap_or_default(),
             gpm: Gpm::new(functions, handle),
         })
+    }
+
+    /// Whether it has a performance monitor.
+    pub(crate) fn has_gpm(&self) -> bool {
+        self.gpm.is_some()
+    }
+
+    /// Reads the performance monitor: what it measured since the last reading.
+    pub(crate) fn gpm(&mut self, functions: &Functions) -> Option<Readings> {
+        self.gpm.as_mut()?.read(functions, self.handle)
     }
 
     /// Reads the energy counter, in millijoules since the driver was loaded.

@@ -2,7 +2,10 @@
 
 use std::{ffi::c_uint, ptr::null};
 
-use crate::abi::{Functions, GPM_ROOM, GPM_VERSION, GpmMetric, GpmMetrics, GpmSample, GpmSupport, Handle, SUCCESS};
+use crate::{
+    abi::{Functions, GPM_ROOM, GPM_VERSION, GpmMetric, GpmMetrics, GpmSample, GpmSupport, Handle, SUCCESS},
+    clock::now,
+};
 
 /// Metrics that are percentages, and their names here.
 const SHARES: [(c_uint, &str); 9] = [
@@ -19,9 +22,18 @@ const SHARES: [(c_uint, &str); 9] = [
 /// Sent and received over PCIe, in MiB per second.
 const PCIE: [c_uint; 2] = [20, 21];
 
+/// Received and sent over all NVLinks, in MiB per second.
+const NVLINK: [c_uint; 2] = [60, 61];
+
 /// The values of one reading.
 #[derive(Default)]
 pub(crate) struct Readings {
+    /// The time of the older sample.
+    pub(crate) start: u64,
+    /// The time of the newer one.
+    pub(crate) end: u64,
+    /// All values, by NVML's number of the metric and in its unit.
+    pub(crate) values: Vec<(u32, f64)>,
     /// Shares from 0 to 1, by name.
     pub(crate) shares: Vec<(&'static str, f64)>,
     /// Bytes per second.
@@ -34,6 +46,8 @@ pub(crate) struct Readings {
 pub(crate) struct Gpm {
     samples: [GpmSample; 2],
     filled: bool,
+    /// When the newer sample was taken.
+    time: u64,
 }
 
 // SAFETY: samples are plain memory of NVML's, used by one thread at a time.
@@ -53,11 +67,11 @@ impl Gpm {
         for place in 0..samples.len() {
             // SAFETY: NVML writes a pointer.
             if unsafe { alloc(&mut samples[place]) } != SUCCESS {
-                Self { samples, filled: false }.free(functions);
+                Self { samples, filled: false, time: 0 }.free(functions);
                 return None;
             }
         }
-        Some(Self { samples, filled: false })
+        Some(Self { samples, filled: false, time: 0 })
     }
 
     /// Returns the values since the last call; nothing on the first call and on a partitioned GPU (MIG), where samples
@@ -65,6 +79,8 @@ impl Gpm {
     pub(crate) fn read(&mut self, functions: &Functions, device: Handle) -> Option<Readings> {
         let (sample, metrics) = (functions.gpm_sample?, functions.gpm_metrics?);
         self.samples.swap(0, 1);
+        let end = now();
+        let start = std::mem::replace(&mut self.time, end);
         // SAFETY: the handle and the sample are NVML's.
         let sampled = unsafe { sample(device, self.samples[1]) } == SUCCESS;
         let both = std::mem::replace(&mut self.filled, sampled) && sampled;
@@ -74,13 +90,13 @@ impl Gpm {
         let empty = GpmMetric { metric: 0, result: SUCCESS, value: 0.0, names: [null(); 3] };
         let mut get = Box::new(GpmMetrics {
             version: GPM_VERSION,
-            count: (SHARES.len() + PCIE.len()) as c_uint,
+            count: (SHARES.len() + PCIE.len() + NVLINK.len()) as c_uint,
             first: self.samples[0],
             second: self.samples[1],
             metrics: [empty; GPM_ROOM],
         });
-        let requested = SHARES.iter().map(|(metric, _)| *metric).chain(PCIE);
-        for (slot, metric) in get.metrics.iter_mut().zip(requested) {
+        let requested = || SHARES.iter().map(|(metric, _)| *metric).chain(PCIE).chain(NVLINK);
+        for (slot, metric) in get.metrics.iter_mut().zip(requested()) {
             slot.metric = metric;
         }
         // SAFETY: the structure contains its version and the number of metrics requested, and has capacity for more.
@@ -93,6 +109,9 @@ impl Gpm {
         };
         let mebibytes = |place| value(place).map(|rate| (rate * 1_048_576.0) as u64);
         Some(Readings {
+            start,
+            end,
+            values: requested().enumerate().filter_map(|(place, metric)| Some((metric, value(place)?))).collect(),
             shares: SHARES
                 .iter()
                 .enumerate()

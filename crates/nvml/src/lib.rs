@@ -4,6 +4,7 @@
 //! GPU that does not respond only costs that value.
 
 mod abi;
+mod clock;
 mod device;
 mod gpm;
 mod library;
@@ -16,5 +17,5 @@ pub use self::{
     device::Device,
     meter::Meter,
     sampler::Sampler,
-    session::{Nvml, Reading},
+    session::{GpmReading, Nvml, Reading},
 };

@@ -1,29 +1,32 @@
-//! Reads the energy counters of all GPUs at an interval, on its own thread.
+//! Reads GPUs at an interval, on its own thread.
 
 use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
-        mpsc::{self, Receiver, Sender},
+        mpsc::{self, Receiver},
     },
     thread::JoinHandle,
     time::Duration,
 };
 
-use crate::{Nvml, Reading};
-
 /// Reads until stopped.
-pub struct Meter {
-    readings: Receiver<Reading>,
+pub struct Meter<R> {
+    readings: Receiver<R>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Meter {
-    /// Reads now, and then every `interval`. The error is a message for the user.
-    pub fn start(nvml: Nvml, interval: Duration) -> Result<Self, String> {
+impl<R: Send + 'static> Meter<R> {
+    /// Calls `read` now, and then every `interval`. If the first call fails, its error is returned.
+    pub fn start(
+        interval: Duration,
+        mut read: impl FnMut() -> Result<Vec<R>, String> + Send + 'static,
+    ) -> Result<Self, String> {
         let (sender, readings) = mpsc::channel();
-        read(&nvml, &sender)?;
+        // An error means that nobody takes them any more.
+        let send = move |read: Vec<R>| read.into_iter().for_each(|reading| drop(sender.send(reading)));
+        send(read()?);
         let stop = Arc::new(AtomicBool::new(false));
         let theirs = stop.clone();
         let run = move || {
@@ -31,7 +34,7 @@ impl Meter {
                 std::thread::sleep(interval);
                 let last = theirs.load(Ordering::Acquire);
                 // A GPU that fails has no more readings: what it used until then is known.
-                let _ = read(&nvml, &sender);
+                send(read().unwrap_or_default());
                 if last {
                     return;
                 }
@@ -43,10 +46,12 @@ impl Meter {
     }
 
     /// Returns the readings since the last call; does not wait.
-    pub fn take(&self) -> impl Iterator<Item = Reading> + '_ {
+    pub fn take(&self) -> impl Iterator<Item = R> + '_ {
         self.readings.try_iter()
     }
+}
 
+impl<R> Meter<R> {
     /// Waits for the last reading. The last interval is as long as the others: counters change in steps, and a step in a
     /// short interval would look like high power.
     pub fn stop(&mut self) {
@@ -57,17 +62,8 @@ impl Meter {
     }
 }
 
-impl Drop for Meter {
+impl<R> Drop for Meter<R> {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-/// Reads all GPUs. Fails if none has a counter.
-fn read(nvml: &Nvml, readings: &Sender<Reading>) -> Result<(), String> {
-    for reading in nvml.energy()? {
-        // Nobody takes them any more.
-        let _ = readings.send(reading);
-    }
-    Ok(())
 }

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use crate::{
     abi::{Functions, NOT_SUPPORTED, SUCCESS, meaning},
+    clock::now,
     device::{Device, Gpu},
+    gpm::Readings,
     library::Library,
     xid::Xids,
 };
@@ -23,6 +25,19 @@ pub struct Reading {
     pub time: u64,
     /// Millijoules since the driver was loaded.
     pub millijoules: u64,
+}
+
+/// What the performance monitor (GPM) of a GPU measured between two samples.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GpmReading {
+    /// The GPU, `GPU-…`.
+    pub uuid: String,
+    /// The first sample, in nanoseconds of CLOCK_MONOTONIC.
+    pub start: u64,
+    /// The second sample.
+    pub end: u64,
+    /// Values by NVML's number of the metric (`nvmlGpmMetricId_t`), in its unit: percent, or MiB per second.
+    pub values: Vec<(u32, f64)>,
 }
 
 /// An initialised NVML library.
@@ -83,6 +98,20 @@ impl Nvml {
         Ok(readings)
     }
 
+    /// Reads the performance monitors of all GPUs that have one: what they measured since the last call, and nothing on the
+    /// first. The error says why there are none.
+    pub fn gpm(&mut self) -> Result<Vec<GpmReading>, String> {
+        if !self.gpus.iter().any(Gpu::has_gpm) {
+            return Err("no GPU has NVML's performance monitor (GPM), which Hopper and later GPUs have".to_owned());
+        }
+        let functions = &self.functions;
+        let read = |gpu: &mut Gpu| {
+            let Readings { start, end, values, .. } = gpu.gpm(functions)?;
+            Some(GpmReading { uuid: gpu.uuid.clone(), start, end, values })
+        };
+        Ok(self.gpus.iter_mut().filter_map(read).collect())
+    }
+
     /// Reads the state of all GPUs. This may take tens of milliseconds for each: see [`crate::Sampler`].
     pub fn devices(&mut self) -> Vec<Device> {
         if let Some(xids) = &mut self.xids {
@@ -96,14 +125,6 @@ impl Nvml {
         }
         devices
     }
-}
-
-/// Returns CLOCK_MONOTONIC in nanoseconds.
-fn now() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for the result.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 impl Drop for Nvml {

@@ -89,6 +89,22 @@ fn old_drivers_lack_some_values() {
     assert_eq!(gpu.processes.len(), 99);
 }
 
+/// Check that the performance monitor reports what it measured since the last reading, and that GPUs without one are left
+/// out.
+#[test]
+fn the_performance_monitor_is_read() {
+    let folder = folder();
+    let mut nvml = Nvml::open_at(&build(folder.path(), "gpm", &[])).expect("open");
+    assert_eq!(nvml.gpm(), Ok(Vec::new()), "one sample gives no rates");
+    let [reading] = &nvml.gpm().expect("a monitor")[..] else { panic!("one GPU has a monitor") };
+    assert!(reading.uuid == "GPU-0" && 0 < reading.start && reading.start < reading.end, "{reading:?}");
+    let expected = [(1, 5.0), (2, 10.0), (3, 15.0), (4, 20.0), (5, 25.0), (10, 50.0), (13, 65.0)];
+    let rates = [(20, 2.0), (21, 3.0), (60, 300.0), (61, 305.0)];
+    assert_eq!(reading.values, [&expected[..], &rates].concat());
+    let mut old = Nvml::open_at(&build(folder.path(), "no_gpm", &["-DOLD"])).expect("open");
+    assert!(old.gpm().is_err_and(|error| error.contains("Hopper")));
+}
+
 /// Check the messages when NVML cannot be initialised.
 #[test]
 fn missing_nvml_is_explained() {
@@ -178,7 +194,7 @@ fn now() -> u64 {
 fn energy_is_read_until_the_end() {
     let folder = folder();
     let nvml = Nvml::open_at(&build(folder.path(), "meter", &[])).expect("open");
-    let mut meter = Meter::start(nvml, Duration::from_millis(50)).expect("a counter");
+    let mut meter = Meter::start(Duration::from_millis(50), move || nvml.energy()).expect("a counter");
     let first: Vec<_> = meter.take().take(2).collect();
     assert_eq!(first.iter().map(|reading| reading.uuid.as_str()).collect::<Vec<_>>(), ["GPU-0", "GPU-2"]);
     assert!(first.iter().all(|reading| reading.millijoules == 1_500_000_500 && reading.time > 0));
@@ -188,6 +204,6 @@ fn energy_is_read_until_the_end() {
     assert!(last.uuid == "GPU-2" && last.time > stopped, "{last:?} is not after {stopped}");
 
     let nvml = Nvml::open_at(&build(folder.path(), "old_meter", &["-DOLD"])).expect("open");
-    let error = Meter::start(nvml, Duration::from_secs(1)).err();
+    let error = Meter::start(Duration::from_secs(1), move || nvml.energy()).err();
     assert_eq!(error.as_deref(), Some("NVML has no energy counter (Volta or later has one): not supported"));
 }

@@ -35,7 +35,7 @@
 //! | `watts` | `IDLE:KERNEL` | NVML: power in watts, and how much more each kernel takes while it runs (100:300) |
 //! | `meter` | path | the kernels that ran, for NVML in another process; without it, NVML counts idle power only (none) |
 //! | `energy_step` | duration | NVML updates its energy counter this often (20 ms) |
-//! | `nvml` | `missing`, `refuse` | NVML cannot be initialised, or has no energy counter |
+//! | `nvml` | `missing`, `refuse`, `no-gpm` | NVML cannot be initialised, has no energy counter, or no performance monitor |
 //! | `deliver` | `worker`, `launcher` | the thread that returns full buffers: CUPTI's or the launching one (worker) |
 //!
 //! Durations are nanoseconds, or have a unit: `100ns`, `50us`, `2ms`, `1s`. All `1/N` faults use one counter for the
@@ -110,6 +110,8 @@ pub enum NvmlFault {
     Missing,
     /// It has no energy counter.
     Refuse,
+    /// It has no performance monitor.
+    Gpm,
 }
 
 /// A parsed script.
@@ -311,8 +313,8 @@ impl Script {
             "meter" => self.meter = Some(value.into()),
             "energy_step" => self.energy_step = duration(value)?.max(1),
             "nvml" => {
-                let faults = [NvmlFault::Missing, NvmlFault::Refuse];
-                self.nvml_fault = Some(faults[one_of(value, &["missing", "refuse"])?]);
+                let faults = [NvmlFault::Missing, NvmlFault::Refuse, NvmlFault::Gpm];
+                self.nvml_fault = Some(faults[one_of(value, &["missing", "refuse", "no-gpm"])?]);
             }
             "deliver" => self.deliver_on_launcher = one_of(value, &["worker", "launcher"])? == 1,
             _ if key.starts_with("stall[") && key.ends_with(']') => {

@@ -40,6 +40,7 @@ pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitC
         nvtx: false,
         stalls: None,
         energy: false,
+        counters: false,
         graph_stacks: args::GraphStacks::default(),
         event: Vec::new(),
         events_only: false,

@@ -74,8 +74,8 @@ impl Filter {
         if self.processes.as_ref().is_some_and(|processes| !processes.includes(&event)) {
             return None;
         }
-        // Energy is that of the whole GPU: what is not selected would count as idle.
-        if matches!(event, Event::Energy(_)) {
+        // Both are of whole GPUs: energy that is not selected would count as idle.
+        if matches!(event, Event::Energy(_) | Event::Gpm(_)) {
             return None;
         }
         match &self.parts {

@@ -39,10 +39,12 @@ pub fn load(paths: &[PathBuf], filters: &Filters) -> anyhow::Result<Loaded> {
     let mut filter = None;
     if filter::is_used(filters) {
         filter = Filter::new(filters, &profile, || source.read())?.map(Arc::new);
-        let had_energy = !profile.energy.is_empty();
+        let (had_energy, had_gpm) = (!profile.energy.is_empty(), !profile.gpm.is_empty());
         (profile, _) = fold(&source, filter.as_deref())?;
-        if had_energy && filter.is_some() {
-            profile.notes.push("energy is not shown for a part of a recording: it is counted for whole GPUs".into());
+        for (had, what) in [(had_energy, "energy is"), (had_gpm, "counters are")] {
+            if had && filter.is_some() {
+                profile.notes.push(format!("{what} not shown for a part of a recording: NVML counts for whole GPUs"));
+            }
         }
     }
     Ok(Loaded { source, profile, filter, damaged })

@@ -49,10 +49,8 @@ pub struct Cost {
 impl<S: Sink> Collector<S> {
     /// Reads what is still pending and detaches everything, so that running processes are no longer affected.
     pub fn finish(mut self) -> Collected<S> {
-        if let Some(energy) = self.energy.take() {
-            let sink = &mut self.sink;
-            energy.finish(&mut |event| sink.push(&event));
-        }
+        let sink = &mut self.sink;
+        std::mem::take(&mut self.gpu_counters).finish(&mut |event| sink.push(&event));
         self.end_sessions();
         let traced = self.trace.as_ref().is_some_and(|trace| !trace.beside_profile);
         if traced {

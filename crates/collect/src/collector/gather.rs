@@ -94,9 +94,7 @@ impl<S: Sink> Collector<S> {
             }
         }
         // Before the sessions: most kernels then find the reading that ends their interval.
-        if let Some(energy) = &self.energy {
-            energy.take(&mut |event| sink.push(&event));
-        }
+        self.gpu_counters.take(&mut |event| sink.push(&event));
         let images = &self.images;
         if let Some(sessions) = &mut self.sessions {
             // The walker now has everything that they had mapped when they sent their hello.

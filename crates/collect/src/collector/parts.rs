@@ -13,8 +13,8 @@ use crate::{
     attaching::Attaching,
     calls::{handles::Handles, tracer::Tracer},
     command::signals::Signals,
-    energy::Readings,
     events::Events,
+    gpu_counters::Readings,
     handover::Handovers,
     memory::Memory,
     process::{images::Images, reused::Reused},
@@ -46,8 +46,8 @@ pub struct Collector<S> {
     pub(super) events: Option<Events>,
     /// Present if GPU memory is recorded.
     pub(super) memory: Option<Memory>,
-    /// Present if energy is recorded.
-    pub(super) energy: Option<Readings>,
+    /// Counters of the GPUs, as far as they are recorded.
+    pub(super) gpu_counters: Readings,
     /// Present if work handed to other threads appears under its cause.
     pub(super) handovers: Option<Handovers>,
     /// The injected libraries, where there are any.

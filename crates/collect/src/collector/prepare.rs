@@ -11,6 +11,7 @@ use symbols::Kept;
 use super::parts::{Collector, Rescan};
 use crate::{
     command::{limits, signals::Signals},
+    gpu_counters::Readings,
     handover::Handovers,
     process::{images::Images, procfs, reused::Reused},
     sessions::Sessions,
@@ -135,7 +136,7 @@ impl Prepared {
             handles: None,
             events: None,
             memory: None,
-            energy: None,
+            gpu_counters: Readings::default(),
             handovers: self.handovers,
             sessions: self.sessions,
             attaching: None,

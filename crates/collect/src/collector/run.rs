@@ -19,7 +19,6 @@ use crate::{
         target::{self, Injection},
         user::User,
     },
-    energy::Readings,
     events::{Events, spec::Spec},
     memory::{self, Memory},
     process::procfs,
@@ -79,9 +78,15 @@ impl<S: Sink> Collector<S> {
 
     /// Records the energy of GPUs from now on. Without it, the recording says why.
     pub fn record_energy(&mut self, simulator: Option<&Path>) {
-        match Readings::start(simulator) {
-            Ok(readings) => self.energy = Some(readings),
-            Err(error) => self.note(format!("energy was not recorded: {error}")),
+        if let Err(error) = self.gpu_counters.start_energy(simulator) {
+            self.note(format!("energy was not recorded: {error}"));
+        }
+    }
+
+    /// Records the performance monitors of GPUs from now on. Without them, the recording says why.
+    pub fn record_gpm(&mut self, simulator: Option<&Path>) {
+        if let Err(error) = self.gpu_counters.start_gpm(simulator) {
+            self.note(format!("counters were not recorded: {error}"));
         }
     }
 

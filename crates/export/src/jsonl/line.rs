@@ -2,9 +2,18 @@
 
 use model::{
     event::{Direction, DumpReason, LaunchKind, LossCause, Mode, Origin, ProcessId, SessionId, Unit},
+    gpm::GpmUnit,
     ledger::Ledger,
 };
 use serde::Serialize;
+
+/// A metric of a GPU's performance monitor.
+#[derive(Serialize)]
+pub(super) struct GpmValue {
+    pub metric: &'static str,
+    pub value: f64,
+    pub unit: GpmUnit,
+}
 
 /// A line; its type is the name of the variant in lower case.
 #[derive(Serialize)]
@@ -202,6 +211,12 @@ pub(super) enum Line<'a> {
         lines: Vec<String>,
         reason: &'a str,
         count: u64,
+    },
+    Gpm {
+        ts_ns: u64,
+        dur_ns: u64,
+        gpu: String,
+        values: Vec<GpmValue>,
     },
     Energy {
         ts_ns: u64,

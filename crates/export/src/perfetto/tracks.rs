@@ -4,6 +4,7 @@ use std::io;
 
 use model::{
     event::{ProcessId, SessionId},
+    gpm::metric,
     profile::Profile,
 };
 use rustc_hash::FxHashMap;
@@ -37,6 +38,8 @@ pub(super) enum Track {
     Running(u32),
     /// The power of a GPU.
     Power(u32),
+    /// A metric of the performance monitor of a GPU.
+    Gpm(u32, u32),
     /// The average number of threads on a CPU.
     OnCpu,
 }
@@ -83,7 +86,9 @@ impl Tracks {
             Track::Thread(process, _) | Track::OffCpu(process, _) | Track::Ranges(process, ..) => {
                 Some(Track::Process(pid(process)))
             }
-            Track::Stream(device, ..) | Track::Running(device) | Track::Power(device) => Some(Track::Gpu(device)),
+            Track::Stream(device, ..) | Track::Running(device) | Track::Power(device) | Track::Gpm(device, _) => {
+                Some(Track::Gpu(device))
+            }
             Track::Waits(session, _) => {
                 Some(Track::Process(profile.sessions.get(&session).map_or(0, |info| pid(info.process))))
             }
@@ -116,6 +121,10 @@ impl Tracks {
             match track {
                 Track::Running(_) | Track::OnCpu => descriptor.message(8, |counter| counter.number(3, COUNT)),
                 Track::Power(_) => descriptor.message(8, |counter| counter.text(6, "W")),
+                Track::Gpm(_, number) => {
+                    let unit = metric(number).map_or("", |(_, unit)| unit.text());
+                    descriptor.message(8, |counter| counter.text(6, unit));
+                }
                 _ => {}
             }
         })?;
@@ -140,6 +149,7 @@ fn name(profile: &Profile, track: Track) -> String {
         Track::Waits(..) => "GPU waits".to_owned(),
         Track::Running(_) => "operations in progress, average".to_owned(),
         Track::Power(_) => "power (NVML)".to_owned(),
+        Track::Gpm(_, number) => metric(number).map_or_else(String::new, |(name, _)| format!("{name} (GPM)")),
         Track::OnCpu => "threads on a CPU, average".to_owned(),
     }
 }

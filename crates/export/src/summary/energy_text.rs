@@ -1,6 +1,6 @@
-//! Energy in the summary.
+//! Energy and counters of GPUs in the summary.
 
-use text::units::{count, energy, percent};
+use text::units::{count, energy, percent, time};
 
 use super::numbers::Summary;
 use crate::terminal_text::{Ink, Page, shortened};
@@ -38,6 +38,20 @@ impl Page {
         for sentence in &summary.meaning {
             let line = self.ink(Ink::Dim, sentence);
             self.line(&line);
+        }
+    }
+
+    /// Writes the means and maxima of the performance monitors.
+    pub(super) fn counters(&mut self, s: &Summary) {
+        let Some(first) = s.counters.first() else { return };
+        let title = self.ink(Ink::Bold, "Counters");
+        let columns = format!("{:>9}  {:>9}  GPM (NVML), every {}", "mean", "max", time(first.interval_ns));
+        let line = format!("{title}{}", self.ink(Ink::Dim, &columns));
+        self.text.push('\n');
+        self.line(&line);
+        for sum in &s.counters {
+            let (mean, max, unit) = (sum.mean, sum.max, sum.unit.text());
+            self.line(&format!("{:>17.1}  {:>9.1}  {unit:<5}  GPU {} {}", mean, max, sum.gpu, sum.metric));
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{
     event::{Direction, DumpReason, Mode, StackEnd},
+    gpm::GpmSum,
     ledger::{Lost, Pause},
     profile::Numbering,
 };
@@ -77,6 +78,9 @@ pub struct Summary {
     /// The energy of the GPUs; absent without `--energy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub energy: Option<EnergySummary>,
+    /// What the performance monitors of the GPUs measured (GPM, through NVML); absent without `--counters`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub counters: Vec<GpmSum>,
     /// Where the warps of kernels were and why they waited; absent without `--stalls`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stalls: Option<StallSummary>,

@@ -41,6 +41,7 @@ pub fn render(summary: &Summary, colour: bool, width: usize) -> String {
         page.copies(summary);
     }
     page.energy(summary);
+    page.counters(summary);
     page.stalls(summary);
     page.functions(summary);
     page.gpu_memory(&summary.memory);

@@ -72,6 +72,7 @@ fn show(cell: &Cell) -> String {
         Cell::Bytes(number) => bytes(*number),
         Cell::Microjoules(number) => energy(*number),
         Cell::Watts(watts) => format!("{watts:.0} W"),
+        Cell::Number(number) => format!("{number:.1}"),
         Cell::Count(number) => count(*number),
         Cell::Share(share) => format!("{:.1} %", share * 100.0),
     }

@@ -91,6 +91,10 @@ impl Fold {
                 profile.note_time(reading.time);
                 self.gpu.meters.read(reading);
             }
+            Event::Gpm(gpm) => {
+                profile.note_time(gpm.end);
+                self.gpu.gpm.add(gpm);
+            }
             Event::Function(function) if profile.is_recording() => self.memory.function(function),
             Event::Function(function) => profile.calls.function(function),
             Event::Sum(sum) => profile.calls.sum(sum),

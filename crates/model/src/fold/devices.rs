@@ -170,9 +170,9 @@ impl Devices {
         self.slots.get(slot as usize).map(|slot| slot.gpu).filter(|gpu| gpu.is_known())
     }
 
-    /// Whether work ran on a GPU.
-    pub fn uses(&self, gpu: Uuid) -> bool {
-        self.slots.iter().any(|slot| slot.gpu == gpu && !slot.streams.is_empty())
+    /// Returns the GPUs on which work ran.
+    pub fn gpus(&self) -> impl Iterator<Item = Uuid> + '_ {
+        self.slots.iter().filter(|slot| !slot.streams.is_empty()).map(|slot| slot.gpu)
     }
 
     /// Adds a stream of a device, as (session, context, stream).

@@ -14,9 +14,10 @@ use super::{
 use crate::{
     causes::Joined,
     event::{
-        Activity, Device, Direction, KernelName, LaunchKind, LossCause, ProcessId, Sample, SessionId, StackId, Wait,
-        Work,
+        Activity, Device, Direction, KernelName, LaunchKind, LossCause, ProcessId, Sample, SessionId, StackId, Uuid,
+        Wait, Work,
     },
+    gpm::GpmSums,
     ledger::Ledger,
     profile::{GpuKey, GpuWeight, KernelText, OTHER_DEVICE, Profile, What},
     ranges::RangedLaunches,
@@ -109,6 +110,8 @@ pub struct GpuTime {
     pub ranks: RankWork,
     /// The energy counters of the GPUs.
     pub meters: Meters,
+    /// What the performance monitors measured.
+    pub gpm: GpmSums,
     /// What threads did, to explain why devices were idle.
     pub evidence: Evidence,
     /// Every stream seen, with the slot of its device: one lookup for both.
@@ -303,11 +306,15 @@ impl GpuTime {
         for ((session, _, context, stream), slot) in self.streams.drain() {
             self.devices.add_stream(slot, (session, context, stream));
         }
-        let (of_keys, of_gpus) = std::mem::take(&mut self.meters).finish(|gpu| self.devices.uses(gpu));
+        let (of_keys, of_gpus) =
+            std::mem::take(&mut self.meters).finish(|gpu| self.devices.gpus().any(|used| used == gpu));
         for (key, microjoules) in of_keys {
             self.weights.entry(key).or_default().microjoules = microjoules;
         }
+        let used: Vec<Uuid> = self.devices.gpus().collect();
         let numbers = std::mem::take(&mut self.devices).number(profile, &mut self.evidence);
+        let label = |gpu: Uuid| used.contains(&gpu).then(|| profile.gpu_label(gpu)).flatten();
+        profile.gpm = std::mem::take(&mut self.gpm).finish(label);
         profile.energy = of_gpus.into_iter().map(|(gpu, energy)| profile.name_energy(gpu, energy)).collect();
         profile.energy.sort_by(|a, b| a.label.cmp(&b.label));
         let changed = numbers.iter().zip(0..).any(|(number, slot)| *number != slot);

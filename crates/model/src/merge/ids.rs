@@ -238,6 +238,7 @@ impl Ids {
             }
             Event::Dump(e) => self.span(&mut e.from, &mut e.time),
             Event::Energy(e) => self.shift(&mut e.time),
+            Event::Gpm(e) => self.span(&mut e.start, &mut e.end),
             Event::NodeStack(e) => {
                 self.session(&mut e.session);
                 self.process(&mut e.process);
@@ -328,7 +329,7 @@ impl Ids {
             Event::Launch(_) | Event::Activity(_) | Event::Sync(_) | Event::Range(_) => {}
             Event::NodeStack(_) | Event::NodeCopied(_) | Event::Function(_) | Event::Call(_) => {}
             Event::Switch(_) | Event::Sum(_) | Event::ErrorSum(_) | Event::MemorySum(_) | Event::KernelSum(_) => {}
-            Event::Pause(_) | Event::SourceText(_) | Event::Energy(_) => {}
+            Event::Pause(_) | Event::SourceText(_) | Event::Energy(_) | Event::Gpm(_) => {}
         }
     }
 }

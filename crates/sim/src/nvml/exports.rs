@@ -8,9 +8,9 @@ use crate::gpu::device::Hardware;
 use crate::script::{NvmlFault, Script};
 use crate::sys;
 
-const SUCCESS: c_int = 0;
-const INVALID_ARGUMENT: c_int = 2;
-const NOT_SUPPORTED: c_int = 3;
+pub(super) const SUCCESS: c_int = 0;
+pub(super) const INVALID_ARGUMENT: c_int = 2;
+pub(super) const NOT_SUPPORTED: c_int = 3;
 const INSUFFICIENT_SIZE: c_int = 7;
 const LIBRARY_NOT_FOUND: c_int = 12;
 const UNKNOWN: c_int = 999;
@@ -24,9 +24,14 @@ fn state() -> Option<&'static (Script, Mutex<Counters>)> {
 }
 
 /// Returns the index of the GPU with this handle.
-fn index(device: usize) -> Option<u32> {
+pub(super) fn index(device: usize) -> Option<u32> {
     let count = state()?.0.devices;
     u32::try_from(device.checked_sub(1)?).ok().filter(|index| *index < count)
+}
+
+/// Returns what NVML cannot do.
+pub(super) fn fault() -> Option<NvmlFault> {
+    state()?.0.nvml_fault
 }
 
 fn write_text(text: &str, to: *mut c_char, length: c_uint) -> c_int {

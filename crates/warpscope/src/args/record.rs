@@ -59,7 +59,7 @@ Examples:
   sudo warpscope record --off-cpu -- python3 train.py
   sudo warpscope record --memory -- python3 train.py
   sudo warpscope record --stalls --as-root -- python3 train.py
-  sudo warpscope record --energy -- python3 train.py
+  sudo warpscope record --energy --counters -- python3 train.py
   sudo warpscope record --last 30s --on-slow 'cudaDeviceSynchronize > 200ms' -- python3 train.py
   sudo warpscope record --last 1m --on-error --on-idle 5s -p 4711
   sudo warpscope record --sim -- ./program-linked-to-the-simulated-libcudart"
@@ -136,6 +136,10 @@ pub struct Record {
     /// Record the energy of the GPUs: joules by kernel and call path, from NVML's counter, divided by time. Needs Volta or later.
     #[arg(long, conflicts_with_all = ["cpu_only", "events_only", "no_inject", "max_overhead"])]
     pub energy: bool,
+    /// Record how busy the parts of the GPUs are (SMs, tensor pipe, memory, PCIe, NVLink) every 100 ms, from NVML's performance
+    /// monitor (GPM). Needs Hopper or later.
+    #[arg(long, conflicts_with_all = ["cpu_only", "events_only", "no_inject"])]
+    pub counters: bool,
     /// Show the work of CUDA graphs under the code that captured it (capture) or that launched the graph (launch).
     #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
     pub graph_stacks: GraphStacks,

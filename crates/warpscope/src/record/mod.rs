@@ -236,6 +236,9 @@ impl Recorded<'_> {
         if options.energy {
             collector.record_energy(simulator);
         }
+        if options.counters {
+            collector.record_gpm(simulator);
+        }
         if options.command.is_empty() {
             if options.verbose {
                 collector.on_attached = print_stop;
