@@ -9,10 +9,7 @@ use model::{
 use serde::Serialize;
 use text::units::{counted, energy, time};
 
-use crate::{
-    names::{self, GpuFrames},
-    user_code::UserCode,
-};
+use crate::{names, user_code::user_path};
 
 /// The energy of the time in which no recorded kernel ran.
 pub(crate) const IDLE: &str = "[idle]";
@@ -70,18 +67,8 @@ pub(crate) fn by_kernel(profile: &Profile) -> Vec<EnergyRow> {
 
 /// Returns the energy by the path of user code and GPU. All rows add up to what NVML counted.
 pub(crate) fn by_line(profile: &Profile) -> Vec<EnergyRow> {
-    let (code, gpu_frames) = (UserCode::new(profile), GpuFrames::new(profile));
-    let path = |key: &model::profile::GpuKey, _: String| {
-        let mut frames = vec![names::process(profile, key.process)];
-        match key.capture.or(key.stack) {
-            Some(stack) => frames.extend(code.path(key.process, stack)),
-            None => frames.push(names::LAUNCH_NOT_SEEN.to_owned()),
-        }
-        frames.extend(key.capture.is_some().then(|| names::GRAPH_REPLAY.to_owned()));
-        frames.push(gpu_frames.name(key.device, key.what));
-        frames.join(";")
-    };
-    rows(profile, |_| String::new(), path)
+    let path = user_path(profile);
+    rows(profile, |_| String::new(), |key, _| path(key))
 }
 
 /// Sums the energy of kernels by name, and adds that of idle time.

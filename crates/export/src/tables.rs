@@ -13,11 +13,10 @@ use model::{
 };
 
 use crate::{
-    Events, Flames, Table, View, energy,
-    names::{self, GpuFrames},
+    Events, Flames, Table, View, energy, names,
     occupancy::{self, ShapeOccupancy},
     stalls::{self, StallLine},
-    user_code::UserCode,
+    user_code::user_path,
     weighted::Weighted,
 };
 
@@ -123,17 +122,10 @@ fn by_path(flames: &Flames<'_>) -> Sums {
 
 /// Returns GPU work by the path of user code.
 pub(crate) fn by_line(profile: &Profile) -> Sums {
-    let (code, gpu_frames) = (UserCode::new(profile), GpuFrames::new(profile));
+    let path = user_path(profile);
     let mut sums = Sums::new();
     for (key, weight) in &profile.gpu {
-        let mut frames = vec![names::process(profile, key.process)];
-        match key.capture.or(key.stack) {
-            Some(stack) => frames.extend(code.path(key.process, stack)),
-            None => frames.push(names::LAUNCH_NOT_SEEN.to_owned()),
-        }
-        frames.extend(key.capture.is_some().then(|| names::GRAPH_REPLAY.to_owned()));
-        frames.push(gpu_frames.name(key.device, key.what));
-        sums.entry(vec![frames.join(";")]).or_default().add(weight);
+        sums.entry(vec![path(key)]).or_default().add(weight);
     }
     sums
 }

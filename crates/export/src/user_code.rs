@@ -7,12 +7,15 @@ use std::{cell::RefCell, collections::HashMap};
 
 use model::{
     event::{FrameKind, NamedFrame, ProcessId, StackId},
-    profile::Profile,
+    profile::{GpuKey, Profile},
 };
 use serde::Serialize;
 use text::short::{short, split_place};
 
-use crate::{names, terminal_text::is_informative};
+use crate::{
+    names::{self, GpuFrames},
+    terminal_text::is_informative,
+};
 
 /// The length of a name in a sentence, where it can be shortened to that.
 const SHORT: usize = 60;
@@ -145,6 +148,21 @@ impl<'a> UserCode<'a> {
         };
         self.found.borrow_mut().insert((process, stack), place.clone());
         place
+    }
+}
+
+/// Returns a function from GPU work to its path of user code, with the process and the work itself.
+pub(crate) fn user_path(profile: &Profile) -> impl Fn(&GpuKey) -> String {
+    let (code, gpu_frames) = (UserCode::new(profile), GpuFrames::new(profile));
+    move |key| {
+        let mut frames = vec![names::process(profile, key.process)];
+        match key.capture.or(key.stack) {
+            Some(stack) => frames.extend(code.path(key.process, stack)),
+            None => frames.push(names::LAUNCH_NOT_SEEN.to_owned()),
+        }
+        frames.extend(key.capture.is_some().then(|| names::GRAPH_REPLAY.to_owned()));
+        frames.push(gpu_frames.name(key.device, key.what));
+        frames.join(";")
     }
 }
 

@@ -1,4 +1,4 @@
-//! The energy counters, and the file through which libcuda tells them which kernels ran.
+//! The energy counters, and the file to which libcuda writes the kernels that ran.
 //!
 //! A GPU takes `watts` of idle power all the time, and more for each kernel while it runs: both are exact, in nanojoules
 //! per nanosecond. The counter is updated every `energy_step`, in millijoules, rounded down.
