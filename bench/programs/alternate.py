@@ -6,8 +6,8 @@
 
 Two processes of the same program differ by up to a third in speed, more than most tools cost. So one process runs all the time and
 prints the time of its steps; each tool watches it for some seconds, and its steps are compared with those directly before and
-after, when nothing watched. The baseline, bare CUPTI activity, is enabled and disabled by the program itself between two steps, in
-a process of its own, because CUPTI has one client at a time. Prints the ratio to bare of each turn, their median, and the ratio to
+after, when nothing watched. The baseline, bare CUPTI activity, is enabled and disabled by the program itself between two steps, and so is
+torch.profiler (CUDA only, no stacks), each in a process of its own, because CUPTI has one client at a time. Prints the ratio to bare of each turn, their median, and the ratio to
 bare CUPTI.
 """
 
@@ -29,6 +29,7 @@ from processes import BenchError, Monitor, call  # noqa: E402
 RECORD = ["record", "--as-root", "-v"]
 TOOLS = {
     "bare CUPTI": None,
+    "torch.profiler": None,
     "record": RECORD,
     "record --gpu-only": [*RECORD, "--gpu-only"],
     "record --no-handover": [*RECORD, "--no-handover"],
@@ -39,6 +40,8 @@ TOOLS = {
     "monitor": None,
     "monitor --max-overhead 3": None,
 }
+# What the program switches on and off itself: the lines that it takes for that.
+OWN = {"bare CUPTI": ("enable", "disable"), "torch.profiler": ("start", "stop")}
 SETTLE = 0.5
 
 
@@ -80,6 +83,12 @@ class Program:
         end = time.monotonic()
         return self.step(begin, end)
 
+    def wait_for_block(self):
+        """Waits for the next block that began from now on: what was sent before has been done."""
+        now = time.monotonic()
+        while self.blocks[-1][0] < now:
+            time.sleep(0.01)
+
     def close(self):
         self.process.stdin.close()
         self.process.wait(60)
@@ -106,11 +115,13 @@ def attached(options, program, tool, directory):
 def turn(options, program, tool, directory):
     """Returns the ratio to bare of one turn: the tool's steps to the mean of those before and after."""
     before = program.watch()
-    if tool == "bare CUPTI":
-        program.send("enable")
+    if tool in OWN:
+        on, off = OWN[tool]
+        program.send(on)
         time.sleep(SETTLE)
         us = program.watch()
-        program.send("disable")
+        program.send(off)
+        program.wait_for_block()
     elif tool.startswith("monitor"):
         with Monitor(options.warpscope, *tool.split()[1:]) as monitor:
             time.sleep(3)
@@ -153,9 +164,10 @@ def main():
     with tempfile.TemporaryDirectory(prefix="warpscope-alternate-") as directory:
         injector = Path(directory) / "bare_cupti.so"
         call(["cc", "-O2", "-shared", "-fPIC", "-o", injector, HERE.parent / "launch/bare_cupti.c", "-lpthread", "-ldl"])
-        if "bare CUPTI" in tools:
-            ratios |= measure(options, ["bare CUPTI"], Path(directory), injector)
-        others = [tool for tool in tools if tool != "bare CUPTI"]
+        for tool in OWN:
+            if tool in tools:
+                ratios |= measure(options, [tool], Path(directory), injector)
+        others = [tool for tool in tools if tool not in OWN]
         if others:
             ratios |= measure(options, others, Path(directory), injector)
     cupti = statistics.median(ratios["bare CUPTI"]) if "bare CUPTI" in ratios else None

@@ -54,19 +54,26 @@ def run(options, step, launches_per_step):
 
 
 def repeat(library, step):
-    """Repeats blocks of about 50 ms. The lines `enable` and `disable` control the bare CUPTI client, between two blocks."""
+    """Repeats blocks of about 50 ms. Between two blocks, the lines `enable` and `disable` control the bare CUPTI client, and `start` and
+    `stop` torch.profiler."""
     begin = time.perf_counter()
     step()
     torch.cuda.synchronize()
     steps = max(1, round(0.05 / (time.perf_counter() - begin)))
-    client = None
+    client = own = None
     while True:
         while select.select([sys.stdin], [], [], 0)[0]:
             line = sys.stdin.readline().strip()
             if not line:
                 return
-            client = client or ctypes.CDLL(library)
-            getattr(client, f"bare_cupti_{line}")()
+            if line == "start":
+                own = profiler("plain")
+                own.start()
+            elif line == "stop":
+                own.stop()
+            else:
+                client = client or ctypes.CDLL(library)
+                getattr(client, f"bare_cupti_{line}")()
         begin = time.monotonic()
         for _ in range(steps):
             step()
