@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 static atomic_int stop;
+static pthread_barrier_t all_wait; // all threads have their files
 static atomic_ulong rounds;
 
 static void wrong(const char *what, long got) {
@@ -82,12 +83,14 @@ static void wait_once(struct waiter waiter) {
 
 static void *waits(void *kind) {
     struct waiter own = waiter((long)kind);
+    pthread_barrier_wait(&all_wait);
     for (; !stop; rounds++) wait_once(own);
     return 0;
 }
 
 static void *computes(void *kind) {
     struct waiter own = waiter((long)kind);
+    pthread_barrier_wait(&all_wait);
     for (; !stop; rounds++) {
         double sum = 0;
         uint64_t hash = rounds;
@@ -101,11 +104,13 @@ static void *computes(void *kind) {
 
 int main(int count, char **arguments) {
     pthread_t threads[32];
+    pthread_barrier_init(&all_wait, 0, 33);
     for (long i = 0; i < 32; i++) {
         long kind = count > 1 ? atol(arguments[1]) : i;
         pthread_create(&threads[i], 0, i < 24 ? waits : computes, (void *)kind);
     }
     struct waiter own = waiter(count > 1 ? atol(arguments[1]) : 0);
+    pthread_barrier_wait(&all_wait);
     fcntl(0, F_SETFL, O_NONBLOCK);
     puts("ready");
     fflush(stdout);
