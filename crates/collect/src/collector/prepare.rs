@@ -16,7 +16,10 @@ use crate::{
     process::{images::Images, procfs, reused::Reused},
     sessions::Sessions,
     sink::Sink,
-    stacks::{python::Pythons, unwinding::Unwinding},
+    stacks::{
+        python::Pythons,
+        unwinding::{Early, Unwinding},
+    },
 };
 
 /// How to collect.
@@ -93,10 +96,14 @@ impl Prepared {
     pub fn new(options: Options) -> anyhow::Result<Self> {
         let Options { programs, sessions, python, expected, limits } = options;
         let Limits { raw_stacks, budget, table, on_demand, mappings } = limits;
-        let recorder = Recorder::start(&programs)?;
-        let unwinding = Unwinding::start(recorder.unwind_maps()?, raw_stacks, table, &budget, on_demand);
-        let mut unwinding = unwinding.context("cannot start the thread for unwind tables")?;
         let mut kept = Kept::new(limits::raise());
+        let early = Early::start(&budget, on_demand);
+        let mut early = early.context("cannot start the thread for unwind tables")?;
+        for pid in &programs.found {
+            early.queue(*pid, &mut kept.files);
+        }
+        let recorder = Recorder::start(&programs)?;
+        let mut unwinding = Unwinding::new(recorder.unwind_maps()?, raw_stacks, table, early);
         if let Some(expected) = expected {
             unwinding.prepare(&mut kept.files, &expected);
         }

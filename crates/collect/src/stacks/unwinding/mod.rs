@@ -6,6 +6,7 @@
 //! A recording compiles the tables of all mapped files, so that few stacks arrive as raw memory. A daemon takes few
 //! stacks, and compiles only the functions on them: a raw stack shows which ones are missing.
 
+mod early;
 mod growing;
 mod image;
 mod raw;
@@ -15,6 +16,7 @@ mod tables;
 mod tests;
 mod waiting;
 
+pub use early::Early;
 pub use tables::Tables;
 pub use waiting::Walked;
 
@@ -26,7 +28,6 @@ use std::{
 };
 
 use bpf::{Code, MOST_PER_IMAGE, Place, UnwindMaps};
-use elf::Budget;
 use model::event::{Mapping, ProcessId};
 use symbols::{FileId, Files};
 use unwind::Row;
@@ -76,22 +77,16 @@ enum Progress {
 }
 
 impl Unwinding {
-    /// Starts the threads that compile tables, which may use as much memory as `budget` allows: of whole files, or
-    /// `on_demand` of the functions on stacks. At most `most_raw` raw stacks are kept until their tables are ready; a
-    /// required table is waited for at most `wait`.
-    pub fn start(
-        maps: UnwindMaps,
-        most_raw: usize,
-        wait: Duration,
-        budget: &Budget,
-        on_demand: bool,
-    ) -> std::io::Result<Self> {
-        Ok(Self {
+    /// Takes over the threads that compile tables, and what they have begun. At most `most_raw` raw stacks are kept until
+    /// their tables are ready; a required table is waited for at most `wait`.
+    pub fn new(maps: UnwindMaps, most_raw: usize, wait: Duration, early: Early) -> Self {
+        let Early { compiler, queued, on_demand } = early;
+        Self {
             maps,
-            files: HashMap::new(),
+            files: queued.into_iter().map(|id| (id, Progress::Queued)).collect(),
             images: HashMap::new(),
             changed: HashSet::new(),
-            compiler: Compiler::start(budget.tables, if on_demand { 1 } else { threads() })?,
+            compiler,
             on_demand,
             next_growth: Instant::now(),
             raw: Vec::new(),
@@ -104,7 +99,7 @@ impl Unwinding {
             wait,
             tables: Tables::default(),
             notes: Vec::new(),
-        })
+        }
     }
 
     /// Returns notes for the user about files that could not be read since the last call.
@@ -348,13 +343,6 @@ impl Unwinding {
         };
         Code { start, end, base, rows }
     }
-}
-
-/// Returns how many threads compile tables: a quarter of the CPUs, because the measured threads need them too.
-fn threads() -> u64 {
-    const MOST: u64 = 8;
-    let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64);
-    (cpus / 4).clamp(1, MOST)
 }
 
 impl Progress {

@@ -3,6 +3,7 @@
 use std::{arch::asm, fs::File, os::unix::fs::FileExt};
 
 use bpf::RawStack;
+use elf::Budget;
 
 use super::*;
 use crate::process::procfs;
@@ -21,7 +22,8 @@ fn raw(image: u32) -> RawStack {
 #[test]
 fn slots_of_ended_processes_are_released() {
     const SLOTS: usize = 4;
-    let mut unwinding = Unwinding::start(maps(), SLOTS, Duration::ZERO, &Budget::RECORDING, false).expect("a thread");
+    let mut unwinding =
+        Unwinding::new(maps(), SLOTS, Duration::ZERO, Early::start(&Budget::RECORDING, false).expect("a thread"));
     unwinding.born(ProcessId(1), None);
     unwinding.born(ProcessId(2), None);
     for image in [1, 1, 2, 99] {
@@ -73,7 +75,7 @@ impl Scene {
     /// This process as image 1.
     fn new(limit: u64, on_demand: bool) -> Self {
         let budget = Budget { tables: limit, ..Budget::DAEMON };
-        let unwinding = Unwinding::start(maps(), 16, Duration::ZERO, &budget, on_demand).expect("a thread");
+        let unwinding = Unwinding::new(maps(), 16, Duration::ZERO, Early::start(&budget, on_demand).expect("a thread"));
         let mut scene = Self { unwinding, files: Files::new(1024) };
         scene.unwinding.born(ProcessId(1), None);
         for mapping in procfs::mappings(std::process::id(), ProcessId(1)) {
