@@ -7,8 +7,9 @@
 Two processes of the same program differ by up to a third in speed, more than most tools cost. So one process runs all the time and
 prints the time of its steps; each tool watches it for some seconds, and its steps are compared with those directly before and
 after, when nothing watched. The baseline, bare CUPTI activity, is enabled and disabled by the program itself between two steps, and so is
-torch.profiler (CUDA only, no stacks), each in a process of its own, because CUPTI has one client at a time. Prints the ratio to bare of each turn, their median, and the ratio to
-bare CUPTI.
+torch.profiler (CUDA only, no stacks), each in a process of its own, because CUPTI has one client at a time. Prints the ratio to
+bare of each turn, their median, and the ratio to bare CUPTI; then the same for undisturbed steps, the lower quartile of the blocks of
+about 50 ms, which varies less than the mean.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import namedtuple
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -43,6 +45,10 @@ TOOLS = {
 # What the program switches on and off itself: the lines that it takes for that.
 OWN = {"bare CUPTI": ("enable", "disable"), "torch.profiler": ("start", "stop")}
 SETTLE = 0.5
+# warpscope compiles unwind tables on other CPUs when it has attached.
+SETTLE_TABLES = 2
+# The microseconds of a step: on average, and in the undisturbed blocks.
+Speed = namedtuple("Speed", ["mean", "undisturbed"])
 
 
 class Program:
@@ -70,14 +76,16 @@ class Program:
         self.process.stdin.flush()
 
     def step(self, begin, end):
-        """Returns the microseconds of a step in the blocks within the interval."""
+        """Returns the speed in the blocks within the interval."""
         within = [block for block in self.blocks if block[0] >= begin and block[1] <= end]
         if not within:
             raise BenchError("no block of steps is within the interval")
-        return sum(block[1] - block[0] for block in within) * 1e6 / sum(block[2] for block in within)
+        each = sorted((block[1] - block[0]) * 1e6 / block[2] for block in within)
+        mean = sum(block[1] - block[0] for block in within) * 1e6 / sum(block[2] for block in within)
+        return Speed(mean, each[len(each) // 4])
 
     def watch(self):
-        """Waits, and returns the microseconds of a step meanwhile."""
+        """Waits, and returns the speed meanwhile."""
         begin = time.monotonic()
         time.sleep(self.seconds)
         end = time.monotonic()
@@ -95,7 +103,7 @@ class Program:
 
 
 def attached(options, program, tool, directory):
-    """Returns the microseconds of a step while a recording is attached."""
+    """Returns the speed while a recording is attached."""
     command = [options.warpscope, *TOOLS[tool], "-o", directory / "out.wscope", "-p", program.process.pid]
     recording = subprocess.Popen([str(part) for part in command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     messages = ""
@@ -103,43 +111,44 @@ def attached(options, program, tool, directory):
         messages += line
         if re.search(r"attached to", line):
             break
-    time.sleep(SETTLE)
-    us = program.watch()
+    time.sleep(SETTLE_TABLES)
+    speed = program.watch()
     recording.send_signal(2)
     messages += recording.stderr.read()
     if recording.wait(60) != 0:
         raise BenchError(f"{' '.join(map(str, command))}: exit status {recording.returncode}\n{messages}")
-    return us
+    return speed
 
 
 def turn(options, program, tool, directory):
-    """Returns the ratio to bare of one turn: the tool's steps to the mean of those before and after."""
+    """Returns the ratios to bare of one turn: the tool's speed to the mean of those before and after."""
     before = program.watch()
     if tool in OWN:
         on, off = OWN[tool]
         program.send(on)
         time.sleep(SETTLE)
-        us = program.watch()
+        speed = program.watch()
         program.send(off)
         program.wait_for_block()
     elif tool.startswith("monitor"):
         with Monitor(options.warpscope, *tool.split()[1:]) as monitor:
-            time.sleep(3)
+            time.sleep(SETTLE_TABLES)
             monitor.scrape()
-            us = program.watch()
+            speed = program.watch()
     else:
-        us = attached(options, program, tool, directory)
+        speed = attached(options, program, tool, directory)
     time.sleep(SETTLE)
     after = program.watch()
-    ratio = us / ((before + after) / 2)
-    print(f"{tool}: {before:.0f} -> {us:.0f} -> {after:.0f} us, {ratio:.3f}", file=sys.stderr, flush=True)
-    return ratio
+    ratios = Speed(*(2 * here / (one + other) for here, one, other in zip(speed, before, after)))
+    steps = " -> ".join(f"{part.mean:.0f}" for part in (before, speed, after))
+    print(f"{tool}: {steps} us, {ratios.mean:.3f}, undisturbed {ratios.undisturbed:.3f}", file=sys.stderr, flush=True)
+    return ratios
 
 
 def measure(options, tools, directory, injector):
     program = Program(options.program, injector, options.seconds)
     try:
-        print(f"{options.program}: {program.watch():.0f} us per step before the first tool", flush=True)
+        print(f"{options.program}: {program.watch().mean:.0f} us per step before the first tool", flush=True)
         ratios = {tool: [] for tool in tools}
         for number in range(options.rounds):
             first = number % len(tools)
@@ -170,8 +179,13 @@ def main():
         others = [tool for tool in tools if tool not in OWN]
         if others:
             ratios |= measure(options, others, Path(directory), injector)
+    for part in Speed._fields:
+        table(f"{options.program}, {part}", {tool: [getattr(turn, part) for turn in turns] for tool, turns in ratios.items()})
+
+
+def table(title, ratios):
     cupti = statistics.median(ratios["bare CUPTI"]) if "bare CUPTI" in ratios else None
-    print(f"{options.program:<26}{'to bare':>9}{'min..max':>16}{'to CUPTI':>10}")
+    print(f"{title:<26}{'to bare':>9}{'min..max':>16}{'to CUPTI':>10}")
     for tool, values in ratios.items():
         median = statistics.median(values)
         against = f"{median / cupti:>10.3f}" if cupti else f"{'-':>10}"
