@@ -160,26 +160,27 @@ impl Attach<'_> {
 
     /// Borrows a thread for some calls. Returns their result and how long the thread was stopped.
     ///
-    /// Calls that the time limit or a signal has interrupted are repeated, with `true`.
+    /// Calls that the time limit or a signal has interrupted are repeated, with `true`, and in the same thread: it may still have to
+    /// make the interrupted one. When it waits at a safe point again, it has.
     fn visit<T: Send>(
         &self,
         target: &Target,
         calls: impl Fn(&Visit<'_>, bool) -> Result<T, Error> + Sync,
     ) -> Result<(T, Duration), Error> {
         let until = Instant::now() + self.patience;
-        let once = |again| {
-            let visit = self.borrow(target, until)?;
-            let result = calls(&visit, again);
-            let stopped = visit.end();
-            result.map(|result| (result, stopped))
+        let once = |interrupted: Option<u32>| {
+            let visit = self.borrow(target, until, interrupted).map_err(|error| (error, interrupted))?;
+            let result = calls(&visit, interrupted.is_some());
+            let (tid, stopped) = (visit.tid(), visit.end());
+            result.map(|result| (result, stopped)).map_err(|error| (error, Some(tid)))
         };
-        let mut again = false;
+        let mut interrupted = None;
         loop {
             // A thread of its own: when it ends, the kernel detaches whatever it traces.
-            let result = thread::scope(|scope| scope.spawn(|| once(again)).join());
+            let result = thread::scope(|scope| scope.spawn(|| once(interrupted)).join());
             match result {
-                Ok(Err(Error::Interrupted { .. })) if Instant::now() < until => again = true,
-                Ok(result) => return result,
+                Ok(Err((Error::Interrupted { .. }, tid))) if Instant::now() < until => interrupted = tid,
+                Ok(result) => return result.map_err(|(error, _)| error),
                 Err(_) => return Err(Error::Interrupted { pid: self.pid, why: "an internal error".to_owned() }),
             }
         }
@@ -207,12 +208,15 @@ impl Attach<'_> {
         }
     }
 
-    /// Finds a thread at a safe point.
-    fn borrow<'t>(&self, target: &'t Target, until: Instant) -> Result<Visit<'t>, Error> {
+    /// Finds a thread at a safe point: this one, if it is given and has not ended.
+    fn borrow<'t>(&self, target: &'t Target, until: Instant, only: Option<u32>) -> Result<Visit<'t>, Error> {
         let pid = self.pid;
         let mut why = "no thread waits in a system call that can be interrupted".to_owned();
         loop {
-            let threads = process::threads(pid).map_err(Error::io(pid, "list the threads"))?;
+            let mut threads = process::threads(pid).map_err(Error::io(pid, "list the threads"))?;
+            if let Some(only) = only.filter(|only| threads.contains(only)) {
+                threads = vec![only];
+            }
             let rank = |tid: &u32| Some((point::rank(&SystemCall::of_thread(pid, *tid)?)?, *tid));
             let mut waiting: Vec<_> = threads.iter().filter_map(rank).collect();
             waiting.sort_unstable();

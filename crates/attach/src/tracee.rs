@@ -45,6 +45,11 @@ impl Tracee {
         Ok(tracee)
     }
 
+    /// Returns the thread.
+    pub fn tid(&self) -> u32 {
+        self.tid
+    }
+
     /// Returns whether the deadline has passed.
     pub fn is_late(&self) -> bool {
         Instant::now() >= self.deadline

@@ -117,6 +117,11 @@ impl<'a> Visit<'a> {
         Ok(visit)
     }
 
+    /// Returns the borrowed thread.
+    pub fn tid(&self) -> u32 {
+        self.tracee.tid()
+    }
+
     /// Returns the process.
     pub fn target(&self) -> &'a Target {
         self.target

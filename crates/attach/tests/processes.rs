@@ -6,6 +6,7 @@ use std::{
     env, fs,
     hash::{BuildHasher, RandomState},
     process::Command,
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
@@ -56,6 +57,38 @@ fn visits_do_not_change_futex() {
 #[test]
 fn visits_do_not_change_epoll_wait() {
     visit_waiting_threads("3");
+}
+
+/// Check that calls that the time limit interrupts leave nothing behind: the program shares one CPU with threads that have a far higher
+/// priority, so that it makes some of these calls long after it was released.
+#[test]
+fn interrupted_visits_leave_nothing() {
+    let program = Program::start("busy.c", &[], &["1"]);
+    let library = library();
+    let before = program.descriptors();
+    program.starve();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..32 {
+            scope.spawn(|| {
+                support::use_first_cpu(0);
+                while !done.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let mut longest = Duration::ZERO;
+        for round in 0..10 {
+            let loaded = attach(&program, &library, c"entry", &[1, 2, 3]).load();
+            longest =
+                longest.max(loaded.map_or_else(|error| panic!("round {round}: {error}"), |loaded| loaded.stopped));
+        }
+        done.store(true, Ordering::Relaxed);
+        println!("longest stop: {longest:?}");
+    });
+    program.wait_for_threads(33);
+    assert_eq!(program.descriptors(), before);
+    assert!(program.finish().starts_with("ok "));
 }
 
 /// Check that a program survives when the attaching process is killed at 30 random moments.

@@ -41,7 +41,27 @@ pub fn attach<'a>(program: &Program, library: &'a [u8], entry: &'a CStr, argumen
     Attach { pid: program.pid(), library, name: "library.so", entry, argument, patience: limit, answer: limit }
 }
 
+/// Restricts a thread to the first CPU; 0 is the current thread.
+pub fn use_first_cpu(tid: u32) {
+    // SAFETY: the set is a local of the size that is passed.
+    unsafe {
+        let mut set = std::mem::zeroed::<libc::cpu_set_t>();
+        libc::CPU_SET(0, &mut set);
+        assert_eq!(libc::sched_setaffinity(tid as i32, size_of_val(&set), &set), 0);
+    }
+}
+
 impl Program {
+    /// Restricts its threads to the first CPU, with the lowest priority.
+    pub fn starve(&self) {
+        for entry in fs::read_dir(format!("/proc/{}/task", self.pid)).expect("its threads").flatten() {
+            let tid = entry.file_name().to_str().and_then(|name| name.parse().ok()).expect("a number");
+            use_first_cpu(tid);
+            // SAFETY: only takes numbers.
+            assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, 19) }, 0);
+        }
+    }
+
     pub fn start(source: &str, options: &[&str], arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let program = compile(folder.path(), source, options);
