@@ -5,6 +5,7 @@ mod bad_input;
 mod calls;
 mod driver;
 mod formats;
+mod handles;
 mod layers;
 mod libraries;
 mod memory;

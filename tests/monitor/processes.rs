@@ -336,6 +336,45 @@ fn kernels_of_kept_handles_have_names() {
     target.wait().exits(0);
 }
 
+/// Check that the kernels of a library have names if it got their handles before the monitor started: the program's own kernels
+/// reveal where the driver's objects have their names. Those of another kind stay unknown.
+#[test]
+fn names_are_read_from_objects() {
+    let scene = Scene::new();
+    let (input, end) = std::io::pipe().expect("a pipe");
+    let mut command = scene.bare(programs::program("handles"));
+    command.args(["handles", "4"]).stdin(input).env("LD_LIBRARY_PATH", programs::libraries());
+    let mut target = Running::start(&mut command);
+    assert_eq!(target.stdout_line(), "ready");
+    let pid = target.pid().to_string();
+    // The monitor ends with the last process that it watches.
+    let other = Watched::start(&scene);
+    let monitor = Monitor::of_machine(&scene, &format!("-p {pid} -p {}", other.pid()));
+    let own = ["scale(float*, int)", "plain_sum", "reduce<int>(int*)", "copy"];
+    let kept = ["gemv(float const*, float*)", "splitk_reduce", "axpy(float, float*)"];
+    let unknown = "[unknown kernel]";
+    for kernel in own.into_iter().chain(kept).chain([unknown]) {
+        wait_until("the kernel has its name", || monitor.scrape().any(&[("pid", &pid), ("kernel", kernel)]));
+    }
+    drop(end);
+    target.wait().exits(0);
+    let known = monitor.scrape();
+    let launches = |kernel: &str| known.sum("warpscope_kernel_launches_total", &[("pid", &pid), ("kernel", kernel)]);
+    // The monitor started in the middle of a round.
+    let rounds = launches("scale(float*, int)");
+    for (kernel, each) in own.into_iter().chain(kept).map(|kernel| (kernel, 1)).chain([(unknown, 2)]) {
+        assert!(
+            (each * rounds..=each * (rounds + 1)).contains(&launches(kernel)),
+            "{kernel}: {} of {rounds}",
+            launches(kernel)
+        );
+    }
+    let named: u64 = own.into_iter().chain(kept).chain([unknown]).map(launches).sum();
+    assert_eq!(known.sum("warpscope_launches_total", &[("pid", &pid)]), named);
+    other.end();
+    monitor.stop();
+}
+
 /// Check that `--cgroup` watches the processes of one control group, and no others.
 #[test]
 fn one_control_group_is_watched() {

@@ -1,8 +1,9 @@
 //! Where events go: the recording on disk, the profile, and the terminal if requested.
 
-use std::{collections::HashSet, fs::File, io, path::PathBuf, time::SystemTime};
+use std::{fs::File, io, path::PathBuf, time::SystemTime};
 
 use model::{
+    calls::Calls,
     event::{End, Event, Loss, LossCause, Mode, Note, ProcessId, Stack, StackId, Start},
     fold::Fold,
     profile::Profile,
@@ -47,9 +48,9 @@ pub trait Sink {
         None
     }
 
-    /// Returns the processes that have launched kernels by handles without a name.
-    fn with_unnamed_handles(&self) -> HashSet<ProcessId> {
-        HashSet::new()
+    /// Returns the traced calls so far, if they are kept.
+    fn calls(&self) -> Option<&Calls> {
+        None
     }
 
     /// Whether losses are reported every second, and not only at the end.
@@ -177,8 +178,8 @@ impl Sink for Recording {
         self.fold.known_stack(id)
     }
 
-    fn with_unnamed_handles(&self) -> HashSet<ProcessId> {
-        self.fold.with_unnamed_handles()
+    fn calls(&self) -> Option<&Calls> {
+        Some(self.fold.calls())
     }
 
     /// Flushes the recording to disk, so that a crash cannot lose it.

@@ -18,7 +18,7 @@ pub(crate) use facts::known;
 pub use facts::{captured, command, facts, is_error};
 pub use memory::Spaces;
 pub(crate) use memory::{Accounts, Allocated, Change, Place};
-pub use names::KernelNames;
+pub use names::{KernelNames, SeenHandle};
 pub use nesting::{Nesting, Placed};
 pub use slowest::Slowest;
 pub use sums::Calls;

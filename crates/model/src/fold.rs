@@ -25,7 +25,7 @@ mod spread;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -38,6 +38,7 @@ use self::{
 };
 pub use crate::causes::Joined;
 use crate::{
+    calls::Calls,
     causes::{Cause, Causes},
     energy::EnergyLedger,
     event::{
@@ -84,9 +85,9 @@ impl Fold {
         self.profile.stacks.get(&id)
     }
 
-    /// Returns the processes that have launched kernels by handles without a name.
-    pub fn with_unnamed_handles(&self) -> HashSet<ProcessId> {
-        self.profile.calls.unnamed_handles().map(|(process, _)| process).collect()
+    /// Returns the traced calls so far.
+    pub fn calls(&self) -> &Calls {
+        &self.profile.calls
     }
 
     /// Adds the next event.

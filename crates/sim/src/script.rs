@@ -36,6 +36,8 @@
 //! | `meter` | path | the kernels that ran, for NVML in another process; without it, NVML counts idle power only (none) |
 //! | `energy_step` | duration | NVML updates its energy counter this often (20 ms) |
 //! | `nvml` | `missing`, `refuse`, `no-gpm` | NVML cannot be initialised, has no energy counter, or no performance monitor |
+//! | `function_name` | `AT` or `AT:THEN` | where the object of a `CUfunction` has the pointer to its kernel's name: at this offset, or at the second one of what the first points to; in bytes (0x48) |
+//! | `kernel_name` | the same | the same for a `CUkernel` (0x28:0x60) |
 //! | `deliver` | `worker`, `launcher` | the thread that returns full buffers: CUPTI's or the launching one (worker) |
 //!
 //! Durations are nanoseconds, or have a unit: `100ns`, `50us`, `2ms`, `1s`. All `1/N` faults use one counter for the
@@ -47,9 +49,9 @@ use std::sync::OnceLock;
 
 use cupti::release::{RELEASES, Release};
 
-use self::values::{duration, matches, number, one_of};
+use self::values::{duration, matches, number, offset as offset_of, one_of};
 
-pub use self::values::Every;
+pub use self::values::{Every, OBJECT, Place};
 
 /// The maximum number of GPUs.
 pub const MAX_DEVICES: u32 = 16;
@@ -84,10 +86,7 @@ impl Stall {
         else {
             return Err(format!("`{value}` is not of the form OFFSET:REASON:SAMPLES"));
         };
-        let offset = match offset.strip_prefix("0x") {
-            Some(digits) => u64::from_str_radix(digits, 16).map_err(|_| format!("`{offset}` is not a number"))?,
-            None => number(offset)?,
-        };
+        let offset = offset_of(offset)?;
         Ok(Self { function: function.into(), offset, reason: reason.into(), samples: number(samples)? })
     }
 }
@@ -177,6 +176,10 @@ pub struct Script {
     pub energy_step: u64,
     /// What NVML cannot do.
     pub nvml_fault: Option<NvmlFault>,
+    /// Where a `CUfunction` has its name.
+    pub function_name: Place,
+    /// Where a `CUkernel` has its name.
+    pub kernel_name: Place,
 }
 
 impl Script {
@@ -213,6 +216,8 @@ impl Script {
             meter: None,
             energy_step: 20_000_000,
             nvml_fault: None,
+            function_name: Place { at: 0x48, then: None },
+            kernel_name: Place { at: 0x28, then: Some(0x60) },
         }
     }
 
@@ -316,6 +321,8 @@ impl Script {
                 let faults = [NvmlFault::Missing, NvmlFault::Refuse, NvmlFault::Gpm];
                 self.nvml_fault = Some(faults[one_of(value, &["missing", "refuse", "no-gpm"])?]);
             }
+            "function_name" => self.function_name = Place::parse(value)?,
+            "kernel_name" => self.kernel_name = Place::parse(value)?,
             "deliver" => self.deliver_on_launcher = one_of(value, &["worker", "launcher"])? == 1,
             _ if key.starts_with("stall[") && key.ends_with(']') => {
                 self.stalls.push(Stall::parse(&key["stall[".len()..key.len() - 1], value)?);
@@ -377,7 +384,7 @@ mod tests {
                     drop=1/7,zero_time=1/5,unfinished=1/3,subscriber=other,fail=cudaMalloc:1/2,slow=cuInit:2ms,\
                     correlation=4294967290,truth=/tmp/t,clock=refuse,buffer=refuse,per_thread=1,deliver=launcher,unseen_nodes=5,\
                     cubin=/tmp/c,stall[mat]=0x5b0:long_scoreboard:3,stalls=busy,stall_drop=1/4,stall_full=2,\
-                    watts=70:500,meter=/tmp/m,energy_step=100ms,nvml=refuse";
+                    watts=70:500,meter=/tmp/m,energy_step=100ms,nvml=refuse,function_name=16,kernel_name=0x80:0";
         let entries = text.replace("*,x", "*").replace(',', "\n");
         let script = Script::parse(entries.lines()).expect("a good script");
         assert_eq!((script.release.name, script.devices, script.memory), ("12.8", 4, 1000));
@@ -393,6 +400,8 @@ mod tests {
         assert_eq!((script.stall_fault, script.stall_full), (Some(StallFault::Busy), Some(2)));
         assert_eq!((script.watts, script.meter.as_deref()), ((70, 500), Some("/tmp/m")));
         assert_eq!((script.energy_step, script.nvml_fault), (100_000_000, Some(NvmlFault::Refuse)));
+        assert_eq!(script.function_name, Place { at: 16, then: None });
+        assert_eq!(script.kernel_name, Place { at: 0x80, then: Some(0) });
         assert_eq!((script.correlation, script.truth.as_deref()), (4294967290, Some("/tmp/t")));
         assert!(matches!(script.faults[0], (ref f, Fault::Fail(_)) if f == "cudaMalloc"));
         assert!(matches!(script.faults[1], (ref f, Fault::Slow(2_000_000)) if f == "cuInit"));
@@ -413,6 +422,9 @@ mod tests {
             "clock=no",
             "stalls=no",
             "stall[x]=1:wait",
+            "function_name=8",
+            "function_name=20",
+            "kernel_name=16:1024",
         ] {
             assert!(Script::parse([bad]).is_err(), "{bad}");
         }

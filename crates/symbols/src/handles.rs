@@ -11,6 +11,8 @@
 //! So the name of a handle follows from the word that contains it. Where symbols are left, that of the word contains the
 //! kernel's name. Otherwise the code is searched for the calls that pass the word and the host function, and for those that
 //! register the host function with the kernel's name.
+//!
+//! Handles that a library without host functions keeps have their names from the driver's objects: see [`crate::Layout`].
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,10 +21,11 @@ use std::{
 };
 
 use elf::{Budget, Elf, SHT_SYMTAB, STT_OBJECT, Symbol, Symbols};
-use model::event::{Frame, FrameKind, Mapping, NamedFrame, Symbol as Named};
+use model::event::{Frame, FrameKind, Mapping, NamedFrame, ProcessId, Symbol as Named};
 
 use crate::{
     Files,
+    demangle::stub_kernel,
     registered::{self, Arguments, Loaded},
     resolve::module,
 };
@@ -67,15 +70,68 @@ pub fn kept_handles<'a>(
         }
         let module = module(&mapping.path);
         for (handle, name) in found.into_iter().take(MOST.saturating_sub(names.len())) {
-            names.entry(handle).or_insert_with(|| Named {
-                process: mapping.process,
-                frame: Frame::User(handle),
-                since: 0,
-                names: vec![NamedFrame { kind: FrameKind::Native, name: name.into(), module: module.clone() }],
-            });
+            names.entry(handle).or_insert_with(|| symbol(mapping.process, handle, name, &module));
         }
     }
     names.into_values().collect()
+}
+
+/// Returns the symbol of a handle whose kernel has this name; `module` is where it was found.
+pub fn handle_symbol(process: ProcessId, handle: u64, kernel: &str, module: &str) -> Named {
+    symbol(process, handle, registered::as_stub(kernel), module)
+}
+
+fn symbol(process: ProcessId, handle: u64, name: String, module: &str) -> Named {
+    let names = vec![NamedFrame { kind: FrameKind::Native, name: name.into(), module: module.into() }];
+    Named { process, frame: Frame::User(handle), since: 0, names }
+}
+
+/// Returns the handle that a symbol stands for, and its kernel's mangled name.
+pub fn handle_kernel(symbol: &Named) -> Option<(u64, &str)> {
+    let Frame::User(handle) = symbol.frame else { return None };
+    Some((handle, stub_kernel(&symbol.names.last()?.name)?))
+}
+
+/// Returns the names with which the host functions at these addresses were registered. A host function's own symbol may differ:
+/// the host's compiler names lambdas and anonymous namespaces by its own rules.
+pub fn registered_kernels<'a>(
+    mappings: impl IntoIterator<Item = &'a Mapping>,
+    files: &Files,
+    memory: &File,
+    addresses: &HashSet<u64>,
+) -> HashMap<u64, String> {
+    let mut memory = Memory { file: memory, start: 0, bytes: Vec::new() };
+    let (mut names, mut code_left) = (HashMap::new(), MOST_CODE);
+    for mapping in mappings {
+        let Some(source) = files.source(mapping).filter(|source| registered::has_kernels(&source.elf)) else {
+            continue;
+        };
+        let Some(bias) = source.elf.segments.bias(mapping.start, mapping.offset) else { continue };
+        if !addresses.iter().any(|address| (mapping.start..mapping.end).contains(address)) {
+            continue;
+        }
+        let size: u64 = source.elf.segments.executable().map(|segment| segment.file_size).sum();
+        let Some(rest) = code_left.checked_sub(size) else { continue };
+        code_left = rest;
+        let wanted = |function: Loaded| match function {
+            Loaded::Address(address) => addresses.contains(&bias.wrapping_add(address)),
+            Loaded::Word(address) => address.is_multiple_of(WORD),
+        };
+        for (function, name) in
+            registered::calls(&source.file, &source.elf, MOST_CODE, &wanted, &|call| call.registration())
+        {
+            let address = match function {
+                Loaded::Address(address) => Some(bias.wrapping_add(address)),
+                Loaded::Word(address) => memory.word(bias.wrapping_add(address)),
+            };
+            let address = address.filter(|address| addresses.contains(address));
+            let stub = address.and_then(|_| registered::stub_name(&source.file, &source.elf, name));
+            if let (Some(address), Some(kernel)) = (address, stub.as_deref().and_then(stub_kernel)) {
+                names.insert(address, kernel.to_owned());
+            }
+        }
+    }
+    names
 }
 
 /// The memory of a process, read in blocks.

@@ -51,8 +51,12 @@ pub(crate) fn names(file: &File, elf: &Elf, addresses: &[u64], budget: u64) -> V
 
 /// Reads the name of a kernel, and returns it as the symbol of its host function would be.
 pub(crate) fn stub_name(file: &File, elf: &Elf, address: u64) -> Option<String> {
-    let name = text(file, elf, address)?;
-    Some(format!("__device_stub_{}{name}", if name.starts_with("_Z") { "" } else { "_" }))
+    Some(as_stub(&text(file, elf, address)?))
+}
+
+/// Returns the name of a kernel as the symbol of its host function would be.
+pub(crate) fn as_stub(kernel: &str) -> String {
+    format!("__device_stub_{}{kernel}", if kernel.starts_with("_Z") { "" } else { "_" })
 }
 
 /// Reads a name: printable characters that end in 0.

@@ -1,8 +1,7 @@
-//! Reads the kernel handles that running processes keep, on a separate thread: large libraries take a second.
+//! Names kernels by the handles that running processes have from before, on a separate thread: large libraries take a second.
 
 use std::{
-    collections::HashSet,
-    fs::File,
+    collections::{HashMap, HashSet},
     io,
     sync::mpsc,
     thread,
@@ -10,67 +9,81 @@ use std::{
 };
 
 use elf::Budget;
-use model::event::{ProcessId, Symbol};
-use symbols::Kept;
+use model::{
+    calls::SeenHandle,
+    event::{ProcessId, Symbol},
+};
 
-use crate::{command::priority, process::procfs};
+use super::objects::{Objects, Question};
+use crate::command::priority;
 
-/// The most files of one process that are held open.
-const MOST_FILES: usize = 256;
-/// The most processes that wait to be read.
+/// The most questions that wait.
 const ROOM: usize = 256;
+/// The most handles of one process that are inspected.
+pub const MOST_SEEN: usize = 4096;
 /// How long the end of a trace waits for names.
 const LAST: Duration = Duration::from_secs(10);
 
-/// Returns the names of the kernel handles that a process keeps; none if it has ended, or may not be read.
-pub fn read(pid: u32, image: ProcessId, budget: &Budget) -> Vec<Symbol> {
-    let Ok(memory) = File::open(format!("/proc/{}/mem", procfs::in_proc(pid))) else { return Vec::new() };
-    let mut kept = Kept::new(MOST_FILES);
-    let mappings = procfs::mappings(pid, image);
-    for mapping in &mappings {
-        kept.mapped(mapping, pid);
-    }
-    symbols::kept_handles(&mappings, &kept.files, &memory, budget)
-}
-
-/// The processes whose handles were read, each once.
+/// The questions about processes.
 #[derive(Debug)]
 pub struct Handles {
-    requested: HashSet<ProcessId>,
+    asked: HashMap<ProcessId, Asked>,
     pending: usize,
-    jobs: mpsc::SyncSender<(u32, ProcessId)>,
-    done: mpsc::Receiver<Vec<Symbol>>,
+    questions: mpsc::SyncSender<Question>,
+    answers: mpsc::Receiver<(ProcessId, Vec<Symbol>)>,
+}
+
+/// What was asked about a process.
+#[derive(Debug, Default)]
+struct Asked {
+    handles: HashSet<u64>,
+    named: HashSet<u64>,
+    /// The number of handles whose names were known from calls.
+    known: usize,
 }
 
 impl Handles {
     /// Starts the thread.
     pub fn start() -> io::Result<Self> {
-        let (jobs, todo) = mpsc::sync_channel(ROOM);
-        let (finished, done) = mpsc::channel();
+        let (questions, todo) = mpsc::sync_channel::<Question>(ROOM);
+        let (finished, answers) = mpsc::channel();
         thread::Builder::new().name("handles".into()).spawn(move || {
             priority::lower();
-            for (pid, image) in todo {
-                if finished.send(read(pid, image, &Budget::RECORDING)).is_err() {
+            let mut objects = Objects::default();
+            for question in todo {
+                let names = objects.names(&question, &Budget::RECORDING);
+                if finished.send((question.image, names)).is_err() {
                     return;
                 }
             }
         })?;
-        Ok(Self { requested: HashSet::new(), pending: 0, jobs, done })
+        Ok(Self { asked: HashMap::new(), pending: 0, questions, answers })
     }
 
-    /// Requests the handles of a process, unless they were requested before.
-    pub fn request(&mut self, pid: u32, image: ProcessId) {
-        if !self.requested.contains(&image) && self.jobs.try_send((pid, image)).is_ok() {
-            self.requested.insert(image);
-            self.pending += 1;
+    /// Requests the names of handles: once for each handle, and again when twice as many others are known as the last time, or
+    /// at the `last` request. What is learned in one process may serve another, so those that know most come first.
+    pub fn request(&mut self, mut questions: Vec<Question>, last: bool) {
+        questions.sort_by_cached_key(|question| std::cmp::Reverse(known(&question.seen)));
+        for mut question in questions {
+            let asked = self.asked.entry(question.image).or_default();
+            question.unnamed.retain(|handle| !asked.named.contains(handle));
+            question.unnamed.truncate(MOST_SEEN);
+            let known = known(&question.seen);
+            let is_new = question.unnamed.iter().any(|handle| !asked.handles.contains(handle));
+            if question.unnamed.is_empty() || !(is_new || last || known >= 2 * asked.known.max(1)) {
+                continue;
+            }
+            asked.handles.extend(&question.unnamed);
+            asked.known = known;
+            // If there is no room, it is asked again when more is known.
+            self.pending += usize::from(self.questions.try_send(question).is_ok());
         }
     }
 
     /// Returns the names that were found since the last call.
     pub fn take(&mut self) -> Vec<Symbol> {
-        let found: Vec<_> = self.done.try_iter().collect();
-        self.pending -= found.len();
-        found.into_iter().flatten().collect()
+        let answers: Vec<_> = self.answers.try_iter().collect();
+        answers.into_iter().flat_map(|answer| self.answered(answer)).collect()
     }
 
     /// Waits for everything that was requested, and returns the names.
@@ -78,11 +91,22 @@ impl Handles {
         let deadline = Instant::now() + LAST;
         let mut found = self.take();
         while self.pending > 0
-            && let Ok(names) = self.done.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            && let Ok(answer) = self.answers.recv_timeout(deadline.saturating_duration_since(Instant::now()))
         {
-            self.pending -= 1;
-            found.extend(names);
+            found.extend(self.answered(answer));
         }
         found
     }
+
+    fn answered(&mut self, (image, names): (ProcessId, Vec<Symbol>)) -> Vec<Symbol> {
+        self.pending -= 1;
+        let named = names.iter().filter_map(symbols::handle_kernel).map(|(handle, _)| handle);
+        self.asked.entry(image).or_default().named.extend(named);
+        names
+    }
+}
+
+/// Returns how many handles have names from calls.
+fn known(seen: &[SeenHandle]) -> usize {
+    seen.iter().filter(|seen| seen.name.is_some() || seen.same_as.is_some()).count()
 }

@@ -10,6 +10,7 @@ pub mod kernel;
 pub mod late;
 pub mod libraries;
 pub mod named;
+pub mod objects;
 pub mod pausable;
 pub mod points;
 mod repeats;

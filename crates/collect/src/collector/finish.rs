@@ -60,7 +60,7 @@ impl<S: Sink> Collector<S> {
         if traced {
             let sink = &mut self.sink;
             sums::read(&self.recorder, &mut |event| sink.push(&event));
-            self.name_handles();
+            self.name_handles(true);
             for symbol in self.handles.as_mut().map(Handles::finish).unwrap_or_default() {
                 self.sink.push(&Event::Symbol(symbol));
             }

@@ -7,7 +7,11 @@ use model::event::{self, Event, Loss, LossCause, Mapping, Note, Process, Process
 
 use super::{parts::Collector, records};
 use crate::{
-    calls::{handles::Handles, tracer::Mapped},
+    calls::{
+        handles::{Handles, MOST_SEEN},
+        objects::Question,
+        tracer::Mapped,
+    },
     process::procfs,
     sink::Sink,
 };
@@ -138,19 +142,28 @@ impl<S: Sink> Collector<S> {
         self.images.take(events);
     }
 
-    /// Looks for the names of kernels that processes launch by handles without a name, once in each process: they got these
-    /// handles before their calls were traced.
-    pub(super) fn name_handles(&mut self) {
+    /// Looks for the names of kernels that processes launch by handles without a name: they got these handles before their
+    /// calls were traced. `last`: there will be no other time.
+    pub(super) fn name_handles(&mut self, last: bool) {
         for symbol in self.handles.as_mut().map(Handles::take).unwrap_or_default() {
             self.sink.push(&Event::Symbol(symbol));
         }
-        let unnamed = self.sink.with_unnamed_handles();
-        for (pid, image) in self.images.all().into_iter().filter(|(_, image)| unnamed.contains(image)) {
+        let Some(calls) = self.sink.calls() else { return };
+        let mut unnamed = HashMap::<ProcessId, Vec<u64>>::new();
+        for (image, handle) in calls.unnamed_handles() {
+            unnamed.entry(image).or_default().push(handle);
+        }
+        let ask = |(pid, image)| {
+            let (unnamed, seen) = (unnamed.remove(&image)?, calls.seen_handles(image, MOST_SEEN));
+            Some(Question { pid, image, seen, unnamed })
+        };
+        let questions: Vec<_> = self.images.all().into_iter().filter_map(ask).collect();
+        if !questions.is_empty() {
             // Without a thread they stay unnamed.
             self.handles = self.handles.take().or_else(|| Handles::start().ok());
-            if let Some(handles) = &mut self.handles {
-                handles.request(pid, image);
-            }
+        }
+        if let Some(handles) = &mut self.handles {
+            handles.request(questions, last);
         }
     }
 

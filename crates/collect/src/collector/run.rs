@@ -145,7 +145,7 @@ impl<S: Sink> Collector<S> {
             }
             if flushed.elapsed() >= FLUSH {
                 self.take_hits(false);
-                self.name_handles();
+                self.name_handles(false);
                 self.forget_unused();
                 if self.sink.wants_losses() {
                     self.count_losses();

@@ -5,7 +5,7 @@ use std::fmt;
 use super::args::{Arg, Dims, Kind, places};
 use super::capture::{Capture, DimsPlace, Launches, Payload, Sums, Way};
 use super::role::{Role, Space};
-use super::values::{Captured, Direction, Facts, Field, KernelRef, Lesson, Value};
+use super::values::{Captured, Direction, Facts, Field, KernelRef, Lesson, Object, Value};
 use crate::results;
 
 /// A function and its properties.
@@ -109,6 +109,30 @@ impl Call {
             (Some(kernel), Some(of), None) => Some(Lesson::Alias { kernel, of }),
             (None, Some(kernel), Some(name)) if !makes_kernels => Some(Lesson::Name { kernel, name }),
             _ => None,
+        }
+    }
+
+    /// Returns the kernel handles of a successful call and the kinds of their objects; `None` where either kind is accepted.
+    pub fn objects(&self, captured: &Captured<'_>) -> Vec<(u64, Option<Object>)> {
+        if self.failed(captured) {
+            return Vec::new();
+        }
+        let fields = self.read(captured).flatten().flatten();
+        let object = |(kind, field): (Kind, Field)| match (kind, field.value) {
+            (Kind::Out(Kind::Kernel), Value::Handle(handle)) => Some((handle, Some(self.returns()))),
+            (Kind::Kernel, Value::Handle(handle)) => {
+                Some((handle, self.name.starts_with("cuKernel").then_some(Object::Kernel)))
+            }
+            _ => None,
+        };
+        fields.filter_map(object).filter(|(handle, _)| *handle != 0).collect()
+    }
+
+    /// Returns the kind of object that it returns, if it returns one.
+    fn returns(&self) -> Object {
+        match self.name {
+            "cuModuleGetFunction" | "cuKernelGetFunction" | "cudaGetFuncBySymbol" => Object::Function,
+            _ => Object::Kernel,
         }
     }
 

@@ -280,6 +280,22 @@ fn kernel_names_are_learnt() {
     assert_eq!(find("cuKernelGetLibrary").teaches(&alias), None);
 }
 
+/// Check that the kinds of objects follow from the functions that return and take them; launches take both kinds.
+#[test]
+fn kinds_of_objects_are_known() {
+    let lookup = Captured { words: &[1, 0x70], out: Some(0xf00), ..Captured::default() };
+    let (function, kernel) = ((0xf00, Some(Object::Function)), (0x70, Some(Object::Kernel)));
+    assert_eq!(find("cuKernelGetFunction").objects(&lookup), [function, kernel]);
+    assert_eq!(find("cuKernelGetFunction").objects(&Captured { result: 400, ..lookup }), []);
+    assert_eq!(find("cuModuleGetFunction").objects(&lookup), [function]);
+    for name in ["cuLibraryGetKernel", "__cudaGetKernel"] {
+        assert_eq!(find(name).objects(&lookup), [(0xf00, Some(Object::Kernel))], "{name}");
+    }
+    let launch = Captured { words: &[0x70, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0], ..Captured::default() };
+    assert_eq!(find("cuLaunchKernel").objects(&launch), [(0x70, None)]);
+    assert_eq!(find("cudaLaunchKernel").objects(&launch), []);
+}
+
 /// Check one call of each of the other roles as a trace would show it.
 #[test]
 fn other_roles_are_decoded() {

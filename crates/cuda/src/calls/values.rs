@@ -139,6 +139,15 @@ pub struct Facts {
     pub shared: Option<u64>,
 }
 
+/// The kind of the driver's object behind a kernel's handle. Launches accept either kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Object {
+    /// A `CUfunction`: a kernel in a context.
+    Function,
+    /// A `CUkernel`, or the runtime's `cudaKernel_t`, which is the same type: a kernel of a library.
+    Kernel,
+}
+
 /// What a call reveals about the names of kernels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lesson {

@@ -14,7 +14,7 @@ use super::{
     amounts::{CallSum, CommandSum, Moved, Switches, ThreadSum, add},
     facts::{captured, command, is_error, known},
     memory::{Accounts, Allocated, Spaces},
-    names::KernelNames,
+    names::{KernelNames, SeenHandle},
     nesting::Nesting,
     slowest::Slowest,
     tier::{Tier, TierSum},
@@ -91,14 +91,24 @@ impl Calls {
         })
     }
 
-    /// Returns the handles that were launched and have no kernel name yet: (image, handle).
+    /// Returns the handles that were launched or looked up and have no kernel name yet: (image, handle).
     pub fn unnamed_handles(&self) -> impl Iterator<Item = (ProcessId, u64)> {
-        self.launches.keys().filter_map(|&(process, kernel)| match kernel? {
+        let launched = self.launches.keys().filter_map(|&(process, kernel)| match kernel? {
             KernelRef::Handle(handle) if self.names.get(process, KernelRef::Handle(handle)).is_none() => {
                 Some((process, handle))
             }
             _ => None,
-        })
+        });
+        launched.chain(self.names.unnamed())
+    }
+
+    /// Returns the handles of kernels in the calls of a process, at most this many.
+    pub fn seen_handles(&self, process: ProcessId, most: usize) -> Vec<SeenHandle> {
+        let launched = self.launches.keys().filter_map(|&(of, kernel)| match kernel? {
+            KernelRef::Handle(handle) if of == process => Some(handle),
+            _ => None,
+        });
+        self.names.seen(process, launched, most)
     }
 
     pub(crate) fn function(&mut self, function: &Function) {
@@ -158,8 +168,10 @@ impl Calls {
         let Some(known) = known else { return };
         if known.teaches {
             self.names.learn_from(known.call, call);
+            self.names.see(known.call, call);
         }
         if known.call.role == Role::Launch
+            && !failed
             && let Some(kernel) = facts.as_ref().and_then(|facts| facts.kernel)
         {
             self.names.learn_from_launch(call, kernel);
@@ -234,6 +246,7 @@ impl Calls {
     pub(crate) fn learn_names(&mut self, call: &Call) {
         if let Some(known) = self.known.get(&call.function) {
             self.names.learn_from(known.call, call);
+            self.names.see(known.call, call);
         }
     }
 

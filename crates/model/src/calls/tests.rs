@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use cuda::calls::{Direction, KernelRef, Space};
+use cuda::calls::{Direction, KernelRef, Object, Space};
 
 use super::*;
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
 const PROCESS: ProcessId = ProcessId(1);
 const OUT_OF_MEMORY: u64 = 2;
 
-const FUNCTIONS: [(Layer, &str); 10] = [
+const FUNCTIONS: [(Layer, &str); 12] = [
     (Layer::Library, "cudaMalloc"),
     (Layer::Library, "cuMemAlloc_v2"),
     (Layer::Library, "cudaFree"),
@@ -23,6 +23,8 @@ const FUNCTIONS: [(Layer, &str); 10] = [
     (Layer::Library, "cuModuleGetFunction"),
     (Layer::Driver, "NV_ESC_RM_CONTROL"),
     (Layer::Library, "__cudaRegisterFunction"),
+    (Layer::Library, "__cudaLaunchKernel"),
+    (Layer::Library, "cuKernelGetFunction"),
 ];
 
 fn number(name: &str) -> FunctionId {
@@ -292,6 +294,65 @@ fn nested_launches_give_handles_the_names_of_host_functions() {
         let name = |handle| names.get(PROCESS, KernelRef::Handle(handle)).map(|name| &**name);
         assert_eq!([0x5000, 0x6000, 0x7000].map(name), [Some("gemm"), None, None]);
     }
+}
+
+/// Check that three nested launches link each handle to the one around it, and that a failed launch links nothing.
+#[test]
+fn handles_are_linked_through_three_launches() {
+    let launch = |function, kernel, start, around, nested| Call {
+        nested,
+        start,
+        end: start + 9 - 2 * u64::from(around != 0),
+        around,
+        ..call(function, 9, &[kernel, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0])
+    };
+    let three = |handle, kernel, at| {
+        [
+            launch("cuLaunchKernel", handle, at + 2, at + 1, true),
+            launch("cudaLaunchKernel", kernel, at + 1, at, true),
+            launch("__cudaLaunchKernel", kernel, at, 0, false),
+        ]
+    };
+    let failed = three(0x6000, 0x9000, 2_000).map(|call| Call { result: 1, ..call });
+    let mut calls = fold(three(0x5000, 0x9000, 1_000).into_iter().chain(failed));
+    calls.names.name_stub(PROCESS, 0x9000, "gemm");
+    let name = |handle| calls.names.get(PROCESS, KernelRef::Handle(handle)).map(|name| &**name);
+    assert_eq!([0x5000, 0x9000, 0x6000].map(name), [Some("gemm"), Some("gemm"), None]);
+}
+
+/// Check what is known about handles: the kinds of their objects, the names that the program passed, and what they stand for. A
+/// function has the name of its kernel, also if that one gets its name later.
+#[test]
+fn handles_are_seen() {
+    let lookup = |function, out, of| Call { out: Some(out), ..call(function, 3, &[0x7ffd_0000, of]) };
+    let named = Call { payload: b"gemm".to_vec(), ..lookup("cuModuleGetFunction", 0x5000, 0x4000) };
+    let launch = |handle| call("cuLaunchKernel", 5, &[handle, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0]);
+    let mut calls = fold([named, lookup("cuKernelGetFunction", 0x6000, 0x7000), launch(0x6000), launch(0x8000)]);
+    let mut unnamed: Vec<_> = calls.unnamed_handles().collect();
+    unnamed.sort_unstable();
+    assert_eq!(unnamed, [0x6000, 0x7000, 0x8000].map(|handle| (PROCESS, handle)));
+    let mut seen = calls.seen_handles(PROCESS, 100);
+    seen.sort_unstable_by_key(|seen| seen.handle);
+    let handle = |handle, object, name: Option<&str>, same_as| SeenHandle {
+        handle,
+        object,
+        name: name.map(Into::into),
+        same_as,
+    };
+    let (function, kernel) = (Some(Object::Function), Some(Object::Kernel));
+    assert_eq!(
+        seen,
+        [
+            handle(0x5000, function, Some("gemm"), None),
+            handle(0x6000, function, None, Some(0x7000)),
+            handle(0x7000, kernel, None, None),
+            handle(0x8000, None, None, None),
+        ]
+    );
+    assert_eq!((calls.seen_handles(PROCESS, 2).len(), calls.seen_handles(ProcessId(2), 9).len()), (2, 0));
+    calls.names.name_stub(PROCESS, 0x7000, "sum");
+    assert_eq!(calls.unnamed_handles().collect::<Vec<_>>(), [(PROCESS, 0x8000)]);
+    assert_eq!(calls.names.get(PROCESS, KernelRef::Handle(0x6000)).map(|name| &**name), Some("sum"));
 }
 
 /// Check that launched host functions that were never registered are listed as lacking a symbol.

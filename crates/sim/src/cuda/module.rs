@@ -43,12 +43,12 @@ fn load(out: *mut Handle) -> Outcome {
     answer(out, std::ptr::without_provenance_mut(id << 4))
 }
 
-fn function(out: *mut Handle, module: Handle, name: *const c_char) -> Outcome {
+fn function(module: Handle, name: *const c_char) -> Result<&'static Function, u32> {
     if module.is_null() || name.is_null() {
         return Err(status::INVALID_VALUE);
     }
     // SAFETY: the program passes a terminated name.
-    answer(out, Function::named(unsafe { CStr::from_ptr(name) }).handle())
+    Ok(Function::named(unsafe { CStr::from_ptr(name) }))
 }
 
 driver! {
@@ -59,12 +59,16 @@ driver! {
     ) => load(out);
     21 cuModuleLoadFatBinary(out: *mut Handle, _image: *const c_void) => load(out);
     22 cuModuleUnload(module: Handle) => if module.is_null() { Err(status::INVALID_HANDLE) } else { Ok(()) };
-    23 cuModuleGetFunction(out: *mut Handle, module: Handle, name: *const c_char) => function(out, module, name);
+    23 cuModuleGetFunction(out: *mut Handle, module: Handle, name: *const c_char) => {
+        answer(out, function(module, name)?.handle())
+    };
     928 cuLibraryLoadData(
         out: *mut Handle, _image: *const c_void, _jit: *mut i32, _jit_values: *mut *mut c_void, _jit_count: u32,
         _options: *mut i32, _values: *mut *mut c_void, _count: u32
     ) => load(out);
-    929 cuLibraryGetKernel(out: *mut Handle, library: Handle, name: *const c_char) => function(out, library, name);
+    929 cuLibraryGetKernel(out: *mut Handle, library: Handle, name: *const c_char) => {
+        answer(out, function(library, name)?.kernel_handle())
+    };
     930 cuKernelGetFunction(out: *mut Handle, kernel: Handle) => {
         answer(out, Function::from_handle(kernel)?.handle())
     };

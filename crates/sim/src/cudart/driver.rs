@@ -56,6 +56,7 @@ functions! {
     cuCtxSynchronize();
     cuModuleLoadData(*mut Handle, *const c_void);
     cuModuleGetFunction(*mut Handle, Handle, *const c_char);
+    cuLibraryGetKernel(*mut Handle, Handle, *const c_char);
     cuLaunchKernel(Handle, u32, u32, u32, u32, u32, u32, u32, Handle, *mut Handle, *mut Handle);
     cuLaunchKernel_ptsz(Handle, u32, u32, u32, u32, u32, u32, u32, Handle, *mut Handle, *mut Handle);
     cuLaunchCooperativeKernel(Handle, u32, u32, u32, u32, u32, u32, u32, Handle, *mut Handle);

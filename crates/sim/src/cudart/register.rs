@@ -17,16 +17,11 @@ const INVALID_DEVICE_FUNCTION: u32 = 98;
 struct Registered {
     name: CString,
     function: OnceLock<usize>,
+    /// Its `cudaKernel_t`, once requested.
+    kernel: OnceLock<usize>,
 }
 
-impl Registered {
-    /// Returns its `cudaKernel_t`.
-    fn handle(&'static self) -> *const c_void {
-        std::ptr::from_ref(self).cast()
-    }
-}
-
-/// Kernels by the address of their host function, and by their handle: the runtime accepts either.
+/// Kernels by the address of their host function, and by their `cudaKernel_t`, once requested: the runtime accepts either.
 static KERNELS: RwLock<Option<HashMap<usize, &'static Registered>>> = RwLock::new(None);
 
 fn registered(host: *const c_void) -> Option<&'static Registered> {
@@ -39,26 +34,43 @@ pub fn name_of(host: *const c_void) -> *const c_char {
     registered(host).map_or(std::ptr::null(), |kernel| kernel.name.as_ptr())
 }
 
-/// Returns the `CUfunction` of a host function. The module is loaded on first use, as the real runtime does by default.
-pub fn function_of(driver: &Driver, host: *const c_void) -> Result<Handle, u32> {
+/// Returns the module with all kernels, loaded on first use, as the real runtime does by default.
+fn module(driver: &Driver) -> Result<Handle, u32> {
     static MODULE: OnceLock<usize> = OnceLock::new();
+    if let Some(&module) = MODULE.get() {
+        return Ok(std::ptr::without_provenance_mut(module));
+    }
+    let mut module: Handle = std::ptr::null_mut();
+    check((driver.cuModuleLoadData)(&mut module, std::ptr::null()))?;
+    let _ = MODULE.set(module.addr());
+    Ok(module)
+}
+
+/// Returns the `CUfunction` of a host function. A `cudaKernel_t` is passed on to the driver, which accepts it, too.
+pub fn function_of(driver: &Driver, host: *const c_void) -> Result<Handle, u32> {
     let kernel = registered(host).ok_or(INVALID_DEVICE_FUNCTION)?;
+    if kernel.kernel.get() == Some(&host.addr()) {
+        return Ok(host.cast_mut());
+    }
     if let Some(&function) = kernel.function.get() {
         return Ok(std::ptr::with_exposed_provenance_mut(function));
     }
-    let module = match MODULE.get() {
-        Some(&module) => std::ptr::without_provenance_mut(module),
-        None => {
-            let mut module: Handle = std::ptr::null_mut();
-            check((driver.cuModuleLoadData)(&mut module, std::ptr::null()))?;
-            let _ = MODULE.set(module.addr());
-            module
-        }
-    };
     let mut function: Handle = std::ptr::null_mut();
-    check((driver.cuModuleGetFunction)(&mut function, module, kernel.name.as_ptr()))?;
+    check((driver.cuModuleGetFunction)(&mut function, module(driver)?, kernel.name.as_ptr()))?;
     let _ = kernel.function.set(function.expose_provenance());
     Ok(function)
+}
+
+/// Returns the `cudaKernel_t` of a host function: the driver's `CUkernel`, which has the same type. Here a module is also a
+/// library.
+fn kernel_of(driver: &Driver, host: *const c_void) -> Result<Handle, u32> {
+    let registered = registered(host).ok_or(INVALID_DEVICE_FUNCTION)?;
+    let mut kernel: Handle = std::ptr::null_mut();
+    check((driver.cuLibraryGetKernel)(&mut kernel, module(driver)?, registered.name.as_ptr()))?;
+    let _ = registered.kernel.set(kernel.addr());
+    let mut kernels = KERNELS.write().unwrap_or_else(PoisonError::into_inner);
+    kernels.get_or_insert_default().insert(kernel.addr(), registered);
+    Ok(kernel)
 }
 
 const _: () = {
@@ -91,11 +103,9 @@ const _: () = {
         }
         // SAFETY: the start-up code passes a terminated name.
         let name = unsafe { CStr::from_ptr(name) }.to_owned();
-        let kernel = Box::leak(Box::new(Registered { name, function: OnceLock::new() }));
+        let kernel = Box::leak(Box::new(Registered { name, function: OnceLock::new(), kernel: OnceLock::new() }));
         let mut kernels = KERNELS.write().unwrap_or_else(PoisonError::into_inner);
-        let kernels = kernels.get_or_insert_default();
-        kernels.insert(host.addr(), kernel);
-        kernels.insert(kernel.handle().addr(), kernel);
+        kernels.get_or_insert_default().insert(host.addr(), kernel);
     }
     runtime_stub!(__cudaRegisterFunction, body);
 };
@@ -141,13 +151,9 @@ const _: () = {
 };
 
 const _: () = {
-    extern "C" fn body(kernel: *mut *const c_void, host: *const c_void) -> u32 {
-        let found = ready().and_then(|driver| function_of(driver, host)).map(|_| registered(host));
-        match found {
-            Ok(Some(found)) => crate::gpu::answer(kernel, found.handle()).err().unwrap_or(0),
-            Ok(None) => INVALID_DEVICE_FUNCTION,
-            Err(error) => error,
-        }
+    extern "C" fn body(kernel: *mut Handle, host: *const c_void) -> u32 {
+        let found = ready().and_then(|driver| kernel_of(driver, host));
+        found.and_then(|found| crate::gpu::answer(kernel, found)).err().unwrap_or(0)
     }
     runtime_stub!(__cudaGetKernel, body);
 };

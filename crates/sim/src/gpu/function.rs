@@ -1,21 +1,57 @@
 //! Kernels by name. Any name exists: a program may launch any kernel.
+//!
+//! A handle is the address of an object of the driver. As in the real one, the object leads to the kernel's name at a place that
+//! only the driver knows: see `function_name` and `kernel_name` in [`crate::script`].
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::{behind, status};
-use crate::script::script;
+use crate::script::{OBJECT, Place, script};
 
 /// A kernel; never freed.
 #[derive(Debug)]
 pub struct Function {
-    magic: u64,
     name: CString,
     duration: Option<u64>,
+    function: OnceLock<&'static Object>,
+    kernel: OnceLock<&'static Object>,
 }
 
-const MAGIC: u64 = 0x7773_6675_6e63;
+/// What a `CUfunction` or a `CUkernel` points to; never freed.
+#[derive(Debug)]
+#[repr(C)]
+struct Object {
+    magic: u64,
+    /// The inverted address of the [`Function`]: no other way may lead to the name.
+    hidden: usize,
+    words: [usize; OBJECT / 8 - 2],
+}
+
+const FUNCTION: u64 = 0x7773_6675_6e63;
+const KERNEL: u64 = 0x7773_6b65_726e;
+
+impl Object {
+    fn new(magic: u64, of: &'static Function, place: Place) -> &'static Object {
+        let mut object =
+            Object { magic, hidden: !std::ptr::from_ref(of).expose_provenance(), words: [0; OBJECT / 8 - 2] };
+        let name = of.name.as_ptr().expose_provenance();
+        object.words[place.at / 8 - 2] = match place.then {
+            Some(then) => {
+                let second = Box::leak(Box::new([0_usize; OBJECT / 8]));
+                second[then / 8] = name;
+                std::ptr::from_ref(second).expose_provenance()
+            }
+            None => name,
+        };
+        Box::leak(Box::new(object))
+    }
+
+    fn handle(&'static self) -> *mut c_void {
+        std::ptr::from_ref(self).cast_mut().cast()
+    }
+}
 
 /// The model: a kernel takes at least this long...
 const BASE_NS: u64 = 2_000;
@@ -31,21 +67,32 @@ impl Function {
             return function;
         }
         let duration = script().kernel_duration(&name.to_string_lossy());
-        let function: &'static Function = Box::leak(Box::new(Function { magic: MAGIC, name: name.into(), duration }));
+        let (function, kernel) = (OnceLock::new(), OnceLock::new());
+        let function: &'static Function =
+            Box::leak(Box::new(Function { name: name.into(), duration, function, kernel }));
         functions.insert(name.into(), function);
         function
     }
 
     /// Returns the `CUfunction`.
     pub fn handle(&'static self) -> *mut c_void {
-        std::ptr::from_ref(self).cast_mut().cast()
+        self.function.get_or_init(|| Object::new(FUNCTION, self, script().function_name)).handle()
     }
 
-    /// Returns the kernel of a `CUfunction`.
+    /// Returns the `CUkernel`.
+    pub fn kernel_handle(&'static self) -> *mut c_void {
+        self.kernel.get_or_init(|| Object::new(KERNEL, self, script().kernel_name)).handle()
+    }
+
+    /// Returns the kernel of a `CUfunction` or `CUkernel`.
     pub fn from_handle(handle: *mut c_void) -> Result<&'static Function, u32> {
-        // SAFETY: the program got the handle from us; functions are never freed.
-        let function = unsafe { behind::<Function>(handle) }?;
-        if function.magic == MAGIC { Ok(function) } else { Err(status::INVALID_HANDLE) }
+        // SAFETY: the program got the handle from us; objects are never freed.
+        let object = unsafe { behind::<Object>(handle) }?;
+        if object.magic != FUNCTION && object.magic != KERNEL {
+            return Err(status::INVALID_HANDLE);
+        }
+        // SAFETY: only we write it, and functions are never freed.
+        Ok(unsafe { &*std::ptr::with_exposed_provenance(!object.hidden) })
     }
 
     /// Returns its name.

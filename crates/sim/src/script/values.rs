@@ -23,6 +23,38 @@ impl Every {
     }
 }
 
+/// The size of the driver's object behind the handle of a kernel, and of what it points to.
+pub const OBJECT: usize = 1024;
+
+/// Where an object has the pointer to its kernel's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The offset in the object.
+    pub at: usize,
+    /// The offset in what the word there points to; `None` if that is the name.
+    pub then: Option<usize>,
+}
+
+impl Place {
+    /// Parses `AT` or `AT:THEN`. The first two words of an object are the simulator's own.
+    pub(super) fn parse(value: &str) -> Result<Self, String> {
+        let within = |text: &str, first: usize| match usize::try_from(offset(text)?) {
+            Ok(at) if at.is_multiple_of(8) && (first..OBJECT).contains(&at) => Ok(at),
+            _ => Err(format!("`{text}` is not the offset of a word")),
+        };
+        let (at, then) = value.split_once(':').map_or((value, None), |(at, then)| (at, Some(then)));
+        Ok(Self { at: within(at, 16)?, then: then.map(|then| within(then, 0)).transpose()? })
+    }
+}
+
+/// Parses an offset, decimal or with `0x`.
+pub(super) fn offset(value: &str) -> Result<u64, String> {
+    match value.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).map_err(|_| format!("`{value}` is not a number")),
+        None => number(value),
+    }
+}
+
 /// Returns the index of a word in a list.
 pub(super) fn one_of(value: &str, choices: &[&str]) -> Result<usize, String> {
     choices.iter().position(|&c| c == value).ok_or_else(|| format!("`{value}` is not one of {choices:?}"))

@@ -241,7 +241,7 @@ impl Monitor {
                         known.stack_names.insert(stack, frames);
                     }
                 }
-                Named::Handles(process, kernels) => state.learn_handles(process, kernels),
+                Named::Handles(process, requested, kernels) => state.learn_handles(process, &requested, kernels),
                 Named::Stub(process, address, name) => {
                     if let Some(known) = state.processes.get_mut(&process) {
                         known.awaited_stubs.remove(&address);

@@ -1,19 +1,22 @@
 //! Launches by kernel, with the kernels' names.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use bpf::{Recorder, calls::KernelSum};
+use collect::calls::{handles::MOST_SEEN, objects::Question};
 use cuda::calls::KernelRef;
 use metrics::snapshot::{Kernel, Process};
 use model::event::ProcessId;
 
-use super::{
-    namer::Namer,
-    state::{Requested, State},
-};
+use super::{namer::Namer, state::State};
 
 /// The most kernels of one process in a snapshot.
 const MOST: usize = 1024;
+/// The most handles of one process whose names are requested.
+const MOST_REQUESTED: usize = 1 << 16;
 
 /// The label of a kernel whose name is unknown.
 const UNKNOWN: &str = "[unknown kernel]";
@@ -21,7 +24,7 @@ const UNKNOWN: &str = "[unknown kernel]";
 /// Adds launches to the snapshot of a process. Kernels with the same name are merged.
 pub fn add(process: &mut Process, id: ProcessId, sums: &[&KernelSum], state: &mut State, namer: &Namer) {
     let mut by_name = HashMap::<Arc<str>, Kernel>::new();
-    let mut nameless = Vec::new();
+    let (mut nameless, mut handles) = (Vec::new(), Vec::new());
     for sum in sums {
         // Launches for which the map had no room.
         if sum.address == 0 {
@@ -31,12 +34,21 @@ pub fn add(process: &mut Process, id: ProcessId, sums: &[&KernelSum], state: &mu
         let reference = if sum.handle { KernelRef::Handle(sum.address) } else { KernelRef::HostStub(sum.address) };
         let name = match state.kernel_name(id, reference) {
             Some(name) => name,
-            None if !sum.handle && state.is_unrequested(id, sum.address) => {
-                nameless.push(sum.address);
+            None if state.is_awaited(id, sum.address) => {
                 process.unnamed_launches += sum.count;
                 continue;
             }
-            None if state.is_awaited(id, sum.address) || (sum.handle && awaits_handles(id, state, namer)) => {
+            // The runtime also accepts a handle in place of a host function, which is code.
+            None if sum.handle || !state.is_code(id, sum.address) => {
+                if is_unrequested(id, sum.address, state) {
+                    handles.push(sum.address);
+                    process.unnamed_launches += sum.count;
+                    continue;
+                }
+                UNKNOWN.into()
+            }
+            None if state.is_unrequested(id, sum.address) => {
+                nameless.push(sum.address);
                 process.unnamed_launches += sum.count;
                 continue;
             }
@@ -47,6 +59,7 @@ pub fn add(process: &mut Process, id: ProcessId, sums: &[&KernelSum], state: &mu
         (kernel.grid, kernel.block) = (sum.grid, sum.block);
     }
     request(id, nameless, state, namer);
+    request_handles(id, handles, sums, state, namer);
     process.other_launches += state.processes.get(&id).map_or(0, |known| known.evicted_launches);
     process.kernels = by_name.into_values().collect();
     process.kernels.sort_by(|a, b| b.launches.cmp(&a.launches).then_with(|| a.name.cmp(&b.name)));
@@ -68,13 +81,22 @@ fn request(id: ProcessId, mut stubs: Vec<u64>, state: &mut State, namer: &Namer)
     }
 }
 
-/// Requests the handles that a process keeps, unless they were requested before; returns `true` while they are being read.
-fn awaits_handles(id: ProcessId, state: &mut State, namer: &Namer) -> bool {
-    let Some(known) = state.processes.get_mut(&id) else { return false };
-    if known.handles == Requested::No && namer.request_handles(id, known.pid) {
-        known.handles = Requested::Awaited;
+fn is_unrequested(id: ProcessId, handle: u64, state: &State) -> bool {
+    let room = |requested: &HashSet<u64>| requested.len() < MOST_REQUESTED && !requested.contains(&handle);
+    state.processes.get(&id).is_some_and(|known| room(&known.requested_handles))
+}
+
+/// Requests the names of handles that were not requested before: a handle whose kernel has been exported as unknown stays so,
+/// because its counters must not decrease.
+fn request_handles(id: ProcessId, mut unnamed: Vec<u64>, sums: &[&KernelSum], state: &mut State, namer: &Namer) {
+    unnamed.truncate(MOST_SEEN);
+    let Some(known) = state.processes.get_mut(&id).filter(|_| !unnamed.is_empty()) else { return };
+    let launched = sums.iter().filter(|sum| sum.handle && sum.address != 0).map(|sum| sum.address);
+    let seen = state.names.seen(id, unnamed.iter().copied().chain(launched), MOST_SEEN);
+    if namer.request_handles(Question { pid: known.pid, image: id, seen, unnamed: unnamed.clone() }) {
+        known.awaited_handles.extend(&unnamed);
+        known.requested_handles.extend(unnamed);
     }
-    known.handles != Requested::Answered
 }
 
 /// If the kernel's map is nearly full, moves the kernels with the fewest launches to the "other" entry of their process

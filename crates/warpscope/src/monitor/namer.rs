@@ -1,8 +1,8 @@
 //! Resolves names of stacks and kernels on a separate thread: a large library takes time, and nothing should wait for
 //! it.
 //!
-//! A job is a small profile of one process, with the stacks or host functions to resolve and the files mapped there; or a
-//! process whose kernel handles are read from its memory.
+//! A job is a small profile of one process, with the stacks or host functions to resolve and the files mapped there. Kernel handles
+//! are named from the memory of a process, on another thread: a process can block reads of its memory.
 //! Files are opened for the job and closed after it. Only names are kept, so that the next process that runs the same
 //! code costs nothing.
 
@@ -16,7 +16,7 @@ use collect::{
     INJECTOR,
     calls::{
         file::{self, Identity, Stamp},
-        handles,
+        objects::{Objects, Question},
     },
     command::priority,
 };
@@ -40,6 +40,7 @@ const MOST_PLACES: usize = 4096;
 /// Both ends of the channels to the thread.
 pub struct Namer {
     jobs: mpsc::SyncSender<Job>,
+    questions: mpsc::SyncSender<Question>,
     done: mpsc::Receiver<Named>,
 }
 
@@ -53,7 +54,6 @@ struct Job {
 enum What {
     Stacks(Vec<StackId>),
     Stubs(Vec<u64>),
-    Handles,
 }
 
 impl What {
@@ -69,17 +69,28 @@ pub enum Named {
     Stack(ProcessId, StackId, Arc<[String]>),
     /// The kernel that a host function launches, if known.
     Stub(ProcessId, u64, Option<String>),
-    /// The kernels of the handles that a process keeps, by their mangled names.
-    Handles(ProcessId, Vec<(u64, String)>),
+    /// The requested handles of a process, and the kernels of these and others, by their mangled names.
+    Handles(ProcessId, Vec<u64>, Vec<(u64, String)>),
     /// What could not be read.
     Note(String),
 }
 
 impl Namer {
-    /// Starts the thread.
+    /// Starts the threads.
     pub fn start() -> std::io::Result<Self> {
         let (jobs, todo) = mpsc::sync_channel::<Job>(ROOM);
+        let (questions, asked) = mpsc::sync_channel::<Question>(ROOM);
         let (finished, done) = mpsc::channel();
+        let answers = finished.clone();
+        thread::Builder::new().name("handles".into()).spawn(move || {
+            priority::lower();
+            let mut objects = Objects::default();
+            for question in asked {
+                if answers.send(kernels(question, &mut objects)).is_err() {
+                    return;
+                }
+            }
+        })?;
         thread::Builder::new().name("names".into()).spawn(move || {
             priority::lower();
             let mut known = Known::default();
@@ -91,7 +102,7 @@ impl Namer {
                 }
             }
         })?;
-        Ok(Self { jobs, done })
+        Ok(Self { jobs, questions, done })
     }
 
     /// Requests the names of stacks; returns `false` if the queue is full.
@@ -130,9 +141,9 @@ impl Namer {
         self.jobs.try_send(Job { process, pid: known.pid, what, profile }).is_ok()
     }
 
-    /// Requests the kernels of the handles that a process keeps; returns `false` if the queue is full.
-    pub fn request_handles(&self, process: ProcessId, pid: u32) -> bool {
-        self.jobs.try_send(Job { process, pid, what: What::Handles, profile: Profile::default() }).is_ok()
+    /// Requests the kernels of handles; returns `false` if the queue is full.
+    pub fn request_handles(&self, question: Question) -> bool {
+        self.questions.try_send(question).is_ok()
     }
 
     /// Returns the finished results.
@@ -169,7 +180,6 @@ fn places(what: &What, profile: &Profile, kept: &mut Kept, pid: u32) -> HashMap<
     let frames: Vec<Frame> = match what {
         What::Stacks(_) => profile.stacks.values().flat_map(|stack| stack.frames.iter().copied()).collect(),
         What::Stubs(stubs) => stubs.iter().map(|stub| Frame::User(*stub)).collect(),
-        What::Handles => Vec::new(),
     };
     let mut places = HashMap::new();
     for mapping in &profile.mappings {
@@ -222,16 +232,15 @@ fn work(job: Job, known: &mut Known) -> Vec<Named> {
             let named = |stub: &u64| Named::Stub(process, *stub, name(stub).map(|name| name.to_string()));
             stubs.iter().map(named).chain(notes).collect()
         }
-        What::Handles => {
-            let found = handles::read(pid, process, &Budget::DAEMON);
-            health::trim_heap();
-            vec![Named::Handles(process, found.iter().filter_map(kernel).collect())]
-        }
     }
 }
 
-/// Returns the handle that a symbol stands for, and its kernel's mangled name.
-fn kernel(symbol: &Symbol) -> Option<(u64, String)> {
-    let Frame::User(handle) = symbol.frame else { return None };
-    Some((handle, symbols::stub_kernel(&symbol.names.last()?.name)?.to_owned()))
+/// Names the kernels of handles.
+fn kernels(question: Question, objects: &mut Objects) -> Named {
+    let found = objects.names(&question, &Budget::DAEMON);
+    let kernels = found.iter().filter_map(symbols::handle_kernel);
+    let kernels = kernels.map(|(handle, name)| (handle, name.to_owned())).collect();
+    drop(found);
+    health::trim_heap();
+    Named::Handles(question.image, question.unnamed, kernels)
 }

@@ -69,26 +69,15 @@ pub struct Process {
     pub requested_stubs: HashSet<u64>,
     /// Host functions that the namer has not resolved yet.
     pub awaited_stubs: HashSet<u64>,
-    /// Whether the kernel handles that it keeps were requested.
-    pub handles: Requested,
+    /// Handles whose kernels were requested, each once, and those of them that the namer has not answered yet.
+    pub requested_handles: HashSet<u64>,
+    pub awaited_handles: HashSet<u64>,
     /// When it ended.
     ended_at: u64,
     /// Launches of kernels evicted from the kernel's map.
     pub evicted_launches: u64,
     /// The first stack with the same frames: stacks copied as raw memory have unique ids.
     same_frames: HashMap<u64, StackId>,
-}
-
-/// How far a request to the namer is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Requested {
-    /// Not requested.
-    #[default]
-    No,
-    /// Not answered yet.
-    Awaited,
-    /// Answered.
-    Answered,
 }
 
 /// A function that is watched.
@@ -143,9 +132,17 @@ impl State {
         self.processes.get(&process).is_some_and(|known| !known.requested_stubs.contains(&stub))
     }
 
-    /// Whether the name of a host function is being resolved.
-    pub fn is_awaited(&self, process: ProcessId, stub: u64) -> bool {
-        self.processes.get(&process).is_some_and(|known| known.awaited_stubs.contains(&stub))
+    /// Whether an address is in the code of a process.
+    pub fn is_code(&self, process: ProcessId, address: u64) -> bool {
+        let holds = |mapping: &Mapping| (mapping.start..mapping.end).contains(&address);
+        self.processes.get(&process).is_some_and(|known| known.mappings.iter().any(holds))
+    }
+
+    /// Whether the name of a host function or of a handle is being resolved.
+    pub fn is_awaited(&self, process: ProcessId, kernel: u64) -> bool {
+        let awaited =
+            |known: &Process| known.awaited_stubs.contains(&kernel) || known.awaited_handles.contains(&kernel);
+        self.processes.get(&process).is_some_and(awaited)
     }
 
     /// Returns the demangled name of a kernel, if known.
@@ -232,10 +229,10 @@ impl State {
         }
     }
 
-    /// Learns the kernels of handles that a process keeps.
-    pub fn learn_handles(&mut self, process: ProcessId, kernels: Vec<(u64, String)>) {
+    /// Learns the kernels of handles, after those in `requested` were.
+    pub fn learn_handles(&mut self, process: ProcessId, requested: &[u64], kernels: Vec<(u64, String)>) {
         let Some(known) = self.processes.get_mut(&process) else { return };
-        known.handles = Requested::Answered;
+        known.awaited_handles.retain(|handle| !requested.contains(handle));
         for (handle, name) in kernels {
             if self.names.count() < MOST_NAMES {
                 self.names.name_stub(process, handle, &name);
@@ -250,6 +247,7 @@ impl State {
         let Some(known) = function.known.filter(|_| self.processes.contains_key(&call.process)) else { return };
         if self.names.count() < MOST_NAMES {
             self.names.learn_from(known, call);
+            self.names.see(known, call);
         } else {
             self.names_refused += 1;
         }
