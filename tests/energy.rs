@@ -25,7 +25,7 @@ fn record(scene: &Scene, script: &str, options: &str) -> String {
 fn truth(scene: &Scene) -> Vec<(u64, u64)> {
     let bytes = std::fs::read(scene.path("meter")).expect("the kernels");
     let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
-    bytes.chunks_exact(24).map(|record| (number(&record[8..16]), number(&record[16..24]))).collect()
+    bytes.chunks_exact(32).map(|record| (number(&record[8..16]), number(&record[16..24]))).collect()
 }
 
 /// Readings: time and millijoules.
