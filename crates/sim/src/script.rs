@@ -38,6 +38,7 @@
 //! | `nvml` | `missing`, `refuse`, `no-gpm` | NVML cannot be initialised, has no energy counter, or no performance monitor |
 //! | `pm[GLOB]` | `SM:TENSOR:ISSUED:READ:WRITE` | PM sampling: what kernels whose (mangled) name matches use, in percent of the peak (0) |
 //! | `pm` | `permission`, `unsupported`, `busy`, `crash` | PM sampling cannot be enabled, for this reason; or it crashes when samples are decoded for the third time |
+//! | `pm_owner` | path | the user and the effective capabilities of the process that enables PM sampling are written there |
 //! | `pm_overflow` | number | at this decoding of samples the hardware buffer was full, until sampling is enabled again |
 //! | `deliver` | `worker`, `launcher` | the thread that returns full buffers: CUPTI's or the launching one (worker) |
 //!
@@ -197,6 +198,8 @@ pub struct Script {
     pub pm: Vec<(String, [u32; 5])>,
     /// What goes wrong with PM sampling.
     pub pm_fault: Option<PmFault>,
+    /// Where the user that enables PM sampling is written.
+    pub pm_owner: Option<String>,
     /// The decoding at which the hardware buffer was full.
     pub pm_overflow: Option<u64>,
 }
@@ -237,6 +240,7 @@ impl Script {
             nvml_fault: None,
             pm: Vec::new(),
             pm_fault: None,
+            pm_owner: None,
             pm_overflow: None,
         }
     }
@@ -345,6 +349,7 @@ impl Script {
                 let faults = [PmFault::Permission, PmFault::Unsupported, PmFault::Busy, PmFault::Crash];
                 self.pm_fault = Some(faults[one_of(value, &["permission", "unsupported", "busy", "crash"])?]);
             }
+            "pm_owner" => self.pm_owner = Some(value.into()),
             "pm_overflow" => self.pm_overflow = Some(number(value)?),
             "deliver" => self.deliver_on_launcher = one_of(value, &["worker", "launcher"])? == 1,
             _ if key.starts_with("pm[") && key.ends_with(']') => {
@@ -417,7 +422,7 @@ mod tests {
                     drop=1/7,zero_time=1/5,unfinished=1/3,subscriber=other,fail=cudaMalloc:1/2,slow=cuInit:2ms,\
                     correlation=4294967290,truth=/tmp/t,clock=refuse,buffer=refuse,per_thread=1,deliver=launcher,unseen_nodes=5,\
                     cubin=/tmp/c,stall[mat]=0x5b0:long_scoreboard:3,stalls=busy,stall_drop=1/4,stall_full=2,\
-                    watts=70:500,meter=/tmp/m,energy_step=100ms,nvml=refuse,pm[mat*]=90:80:70:60:50,pm=busy,pm_overflow=3";
+                    watts=70:500,meter=/tmp/m,energy_step=100ms,nvml=refuse,pm[mat*]=90:80:70:60:50,pm=busy,pm_owner=/tmp/o,pm_overflow=3";
         let entries = text.replace("*,x", "*").replace(',', "\n");
         let script = Script::parse(entries.lines()).expect("a good script");
         assert_eq!((script.release.name, script.devices, script.memory), ("12.8", 4, 1000));
@@ -435,7 +440,7 @@ mod tests {
         assert_eq!((script.energy_step, script.nvml_fault), (100_000_000, Some(NvmlFault::Refuse)));
         assert_eq!((script.counters_of(b"matmul"), script.counters_of(b"x")), (Some(0), None));
         assert_eq!((script.pm[0].1, script.pm_overflow), ([90, 80, 70, 60, 50], Some(3)));
-        assert_eq!(script.pm_fault, Some(PmFault::Busy));
+        assert_eq!((script.pm_fault, script.pm_owner.as_deref()), (Some(PmFault::Busy), Some("/tmp/o")));
         assert_eq!((script.correlation, script.truth.as_deref()), (4294967290, Some("/tmp/t")));
         assert!(matches!(script.faults[0], (ref f, Fault::Fail(_)) if f == "cudaMalloc"));
         assert!(matches!(script.faults[1], (ref f, Fault::Slow(2_000_000)) if f == "cuInit"));

@@ -18,7 +18,7 @@ pub fn text(failure: Failure, choice: &Choice) -> String {
         (Step::Driver, _) => format!("the driver could not be initialised for PM sampling (CUDA error {code})"),
         (Step::LoadCupti, 0) => format!("{library} could not be loaded for PM sampling"),
         (Step::LoadCupti, _) => format!("{} beside {library} could not be loaded for PM sampling", pm::search::HOST),
-        (Step::Functions, _) => format!("{library} has no PM sampling: CUPTI of CUDA 12.6 or later has it"),
+        (Step::Functions, _) => format!("{library} has no PM sampling: use a newer one, such as that of CUDA 13.0"),
         (_, result::INSUFFICIENT_PRIVILEGES | result::VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES) if choice.trusted => {
             "the driver refused PM sampling: load the NVIDIA kernel module with NVreg_RestrictProfilingToAdminUsers=0"
                 .into()

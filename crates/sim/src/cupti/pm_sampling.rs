@@ -222,6 +222,12 @@ function!(cuptiPmSamplingEnable(params: Enable) {
         Some(PmFault::Busy) => return Err(result::HARDWARE_BUSY),
         Some(PmFault::Crash) | None => {}
     }
+    if let Some(path) = &script.pm_owner {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next());
+        let line = format!("{} {}\n", field("Uid:").unwrap_or("?"), field("CapEff:").unwrap_or("?"));
+        let _ = std::fs::write(path, line);
+    }
     let mut all = sampled();
     let gpu = params.device as u32;
     if script.mig > 0 {
