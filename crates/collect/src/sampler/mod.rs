@@ -87,14 +87,16 @@ impl Sampler {
                 sampler.end();
                 return Err(why::text(*failure, choice));
             }
-            if sampler.state != State::Runs {
+            if sampler.state != State::Runs && !sampler.reader.ready {
                 return Err(why::gone(sampler.end()));
             }
             if Instant::now() >= deadline {
                 sampler.end();
                 return Err(format!("PM sampling did not begin within {} s", PATIENCE.as_secs()));
             }
-            sampler.wait(Duration::from_millis(100));
+            if !sampler.reader.ready {
+                sampler.wait(Duration::from_millis(100));
+            }
         }
         match failures.first() {
             Some((_, failure)) if sampler.reader.gpus() == 0 => {
