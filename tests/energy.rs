@@ -25,7 +25,7 @@ fn record(scene: &Scene, script: &str, options: &str) -> String {
 fn truth(scene: &Scene) -> Vec<(u64, u64)> {
     let bytes = std::fs::read(scene.path("meter")).expect("the kernels");
     let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
-    bytes.chunks_exact(24).map(|record| (number(&record[8..16]), number(&record[16..24]))).collect()
+    bytes.chunks_exact(32).map(|record| (number(&record[8..16]), number(&record[16..24]))).collect()
 }
 
 /// Readings: time and millijoules.
@@ -172,7 +172,7 @@ fn parts_have_no_energy() {
 #[test]
 fn counters_are_those_of_the_monitor() {
     let scene = Scene::new();
-    let summary = record(&scene, "nvml=refuse", "--counters");
+    let summary = record(&scene, "nvml=refuse,pm=unsupported", "--counters");
     assert!(summary.contains("GPM (NVML), every "), "{summary}");
     let events = Events::read(&scene.read("x.jsonl"));
     let readings: Vec<&Value> = events.of("gpm").collect();
@@ -204,16 +204,19 @@ fn counters_are_those_of_the_monitor() {
     assert_eq!(timeline.matches("\"SM active (GPM)\"").count(), readings.len());
     Ended::of(&mut scene.warpscope(&["export", "x.wscope", "--table", "counters", "-o", "x.csv"])).exits(0);
     let rows = scene.read("x.csv");
-    assert!(rows.starts_with("gpu,metric,unit,mean,max,intervals,interval_ns\n0,graphics active,%,"), "{rows}");
+    assert!(
+        rows.starts_with("gpu,source,metric,unit,mean,max,intervals,interval_ns\n0,GPM,graphics active,%,"),
+        "{rows}"
+    );
 }
 
 /// Check that a GPU without a performance monitor costs one note, and nothing of the recording.
 #[test]
 fn missing_counters_are_explained() {
     let scene = Scene::new();
-    let summary = record(&scene, "nvml=no-gpm", "--counters");
-    let note =
-        "counters were not recorded: no GPU has NVML's performance monitor (GPM), which Hopper and later GPUs have";
+    let summary = record(&scene, "nvml=no-gpm,pm=unsupported", "--counters");
+    let note = "counters were not recorded: CUPTI does not support PM sampling on this GPU; and no GPU has NVML's performance \
+                monitor (GPM), which Hopper and later GPUs have";
     assert!(summary.contains(note), "{summary}");
     let report = scene.report("x.wscope");
     assert_eq!((number(&report, "kernels"), number(&report, "gpu_time_ns")), (6, 800_000_000));

@@ -12,6 +12,7 @@ mod behaviour;
 mod clients;
 mod command_line;
 mod cost;
+mod counters;
 mod deep;
 mod demo;
 mod devices;

@@ -1,12 +1,15 @@
-//! Counters of GPUs from NVML, as events: their energy, and their performance monitors (GPM).
+//! Counters of GPUs, as events: their energy from NVML, and how busy their parts are, from CUPTI's PM sampling or NVML's
+//! performance monitors (GPM).
 
 use std::{path::Path, time::Duration};
 
-use model::event::{Energy, Event, Gpm, Uuid};
+use model::event::{Energy, Event, Gpm, Note, Uuid};
 use nvml::{GpmReading, Meter, Nvml, Reading};
 
-/// How often the counters are read. Energy counters of real GPUs change every 20 to 100 ms, and GPM measures means over
-/// intervals of this order.
+use crate::sampler::{Choice, Sampler, Surroundings};
+
+/// How often NVML is read. Energy counters of real GPUs change every 20 to 100 ms, and GPM measures means over intervals of
+/// this order.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// What is read.
@@ -14,6 +17,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 pub struct Readings {
     energy: Option<Meter<Reading>>,
     gpm: Option<Meter<GpmReading>>,
+    sampler: Option<Sampler>,
 }
 
 impl Readings {
@@ -24,15 +28,32 @@ impl Readings {
         Ok(())
     }
 
-    /// Starts to read performance monitors, likewise.
-    pub fn start_gpm(&mut self, simulator: Option<&Path>) -> Result<(), String> {
+    /// Starts to sample counters, or to read performance monitors. Notes say why one or both are missing.
+    pub fn start_counters(&mut self, around: &Surroundings<'_>, push: &mut dyn FnMut(Event)) {
+        let sampler = Choice::new(around).and_then(|choice| Sampler::start(&choice, push));
+        let why = match sampler {
+            Ok(sampler) => {
+                self.sampler = Some(sampler);
+                return;
+            }
+            Err(why) => why,
+        };
+        let text = match self.start_gpm(around.simulator) {
+            Ok(()) => format!("counters come from NVML (GPM), and kernels get no verdict: {why}"),
+            Err(missing) => format!("counters were not recorded: {why}; and {missing}"),
+        };
+        push(Event::Note(Note { text }));
+    }
+
+    /// Starts to read performance monitors.
+    fn start_gpm(&mut self, simulator: Option<&Path>) -> Result<(), String> {
         let mut nvml = open(simulator)?;
         self.gpm = Some(Meter::start(INTERVAL, move || nvml.gpm())?);
         Ok(())
     }
 
     /// Passes on the readings since the last call.
-    pub fn take(&self, push: &mut dyn FnMut(Event)) {
+    pub fn take(&mut self, push: &mut dyn FnMut(Event)) {
         for Reading { uuid, time, millijoules } in self.energy.iter().flat_map(Meter::take) {
             if let Some(gpu) = Uuid::parse(&uuid) {
                 push(Event::Energy(Energy { gpu, time, millijoules }));
@@ -44,13 +65,18 @@ impl Readings {
                 push(Event::Gpm(Gpm { gpu, start, end, values }));
             }
         }
+        if let Some(sampler) = &mut self.sampler {
+            sampler.take(push);
+        }
     }
 
-    /// Waits for the last readings, and passes them on.
-    pub fn finish(mut self, push: &mut dyn FnMut(Event)) {
+    /// Waits for the last readings, and passes them on. Returns the CPU time of processes that read them.
+    pub fn finish(mut self, push: &mut dyn FnMut(Event)) -> u64 {
+        let sampling_ns = self.sampler.take().map_or(0, |sampler| sampler.finish(push));
         self.energy.iter_mut().for_each(Meter::stop);
         self.gpm.iter_mut().for_each(Meter::stop);
         self.take(push);
+        sampling_ns
     }
 }
 
@@ -59,5 +85,31 @@ fn open(simulator: Option<&Path>) -> Result<Nvml, String> {
     match simulator {
         Some(directory) => Nvml::open_at(&directory.join("libnvidia-ml.so.1")),
         None => Nvml::open(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::gpu_counters::{CounterUnit, Source};
+    use pm::metrics::{Kind, METRICS};
+
+    /// Check that the process that samples and the recording number metrics alike.
+    #[test]
+    fn metrics_have_the_same_numbers() {
+        assert_eq!(METRICS.len(), model::gpu_counters::pm::COUNT);
+        for (number, (name, kind)) in METRICS.into_iter().enumerate() {
+            let (shown, unit) = Source::Pm.metric(number as u32).expect("a metric");
+            assert_eq!(kind == Kind::Percent, unit == CounterUnit::Percent, "{name:?} {shown}");
+            let word = name.to_string_lossy().split("__").next().map(str::to_owned).unwrap_or_default();
+            let about = match word.as_str() {
+                "sm" => ["SM", "tensor", "instructions", "warps"].as_slice(),
+                "dram" => &["DRAM"],
+                "gr" => &["graphics"],
+                "pcie" => &["PCIe"],
+                "nvlrx" => &["NVLink received"],
+                _ => &["NVLink sent"],
+            };
+            assert!(about.iter().any(|start| shown.starts_with(start)), "{name:?} is not {shown}");
+        }
     }
 }

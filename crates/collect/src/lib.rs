@@ -10,7 +10,8 @@
 //!   calls     functions that are traced, one by one or summed up
 //!   events    what `--event` names, counted by stack
 //!   memory    what allocates and frees GPU memory
-//!   gpu_counters  the energy of GPUs, and their performance monitors
+//!   gpu_counters  the energy of GPUs, and how busy their parts are
+//!   sampler   the process that samples the latter with CUPTI
 //!   flight    the recent past, written when something happens
 //!   handover  work that one thread handed to another
 //!   collector the loop that waits for all of these, in the order that matters
@@ -28,6 +29,7 @@ mod handover;
 mod injector;
 mod memory;
 pub mod process;
+pub mod sampler;
 pub mod sessions;
 pub mod sink;
 mod sources;

@@ -76,17 +76,22 @@ pub mod result {
     #![allow(missing_docs)]
     pub const SUCCESS: u32 = 0;
     pub const INVALID_PARAMETER: u32 = 1;
-    /// Of PC sampling: the hardware buffer is full.
+    /// Of PC and PM sampling: the hardware buffer is full.
     pub const OUT_OF_MEMORY: u32 = 8;
     pub const MAX_LIMIT_REACHED: u32 = 12;
     pub const INVALID_KIND: u32 = 21;
     pub const NOT_INITIALIZED: u32 = 15;
+    pub const INVALID_METRIC_NAME: u32 = 17;
     /// Another tool uses the GPU's counters.
     pub const HARDWARE_BUSY: u32 = 26;
     pub const NOT_SUPPORTED: u32 = 27;
     pub const INSUFFICIENT_PRIVILEGES: u32 = 35;
     /// Another CUPTI client is subscribed in this process.
     pub const MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED: u32 = 39;
+    pub const VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES: u32 = 40;
+    pub const CONFIDENTIAL_COMPUTING_NOT_SUPPORTED: u32 = 41;
+    pub const MIG_DEVICE_NOT_SUPPORTED: u32 = 43;
+    pub const INVALID_CHIP_NAME: u32 = 46;
 }
 
 /// The work that a launch-class call submits to the GPU.

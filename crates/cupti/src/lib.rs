@@ -9,6 +9,7 @@
 pub mod callback;
 pub mod ids;
 pub mod pc_sampling;
+pub mod pm_sampling;
 pub mod record;
 pub mod release;
 pub mod types;

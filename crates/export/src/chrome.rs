@@ -11,8 +11,8 @@ use std::{
 
 use model::{
     causes::Joined,
-    event::{Energy, Gpm, Launch, LaunchKind, Pause, ProcessId, Range, Sample, SessionId, Sync, Work},
-    gpm::metric,
+    event::{Energy, Gpm, Launch, LaunchKind, Pause, PmSamples, ProcessId, Range, Sample, SessionId, Sync, Uuid, Work},
+    gpu_counters::Source,
     profile::Profile,
 };
 use serde::Serialize;
@@ -210,6 +210,7 @@ impl Trace<'_> {
             Moment::Pause(pause) => self.pause(pause),
             Moment::Energy(reading) => self.energy(reading),
             Moment::Gpm(gpm) => self.gpm(gpm),
+            Moment::PmSamples(samples) => self.pm(samples),
             Moment::Sample(sample) => self.sample(sample),
             Moment::Call(call) => self.call(call),
             Moment::Switch(switch) => self.switch(switch),
@@ -339,12 +340,33 @@ impl Trace<'_> {
 
     /// Writes what a performance monitor measured between two samples, from the first on.
     fn gpm(&mut self, gpm: &Gpm) -> io::Result<()> {
-        let Some(device) = self.profile.device_of_gpu(gpm.gpu) else { return Ok(()) };
-        for &(number, value) in &gpm.values {
-            let Some((name, unit)) = metric(number) else { continue };
-            let name = format!("{name} (GPM)");
-            let mut entry = Entry::new('C', &name, "gpm", (gpu_pid(device), 0), self.at(gpm.start));
-            entry.args = Some(BTreeMap::from([(unit.text(), value as f64 / 1e3)]));
+        let values = gpm.values.iter().map(|&(number, value)| (number, value as f64 / 1e3));
+        self.counters(Source::Gpm, gpm.gpu, gpm.start, values)
+    }
+
+    /// Writes samples of counters, each from its beginning on.
+    fn pm(&mut self, samples: &PmSamples) -> io::Result<()> {
+        for (start, _, values) in samples.samples() {
+            let values = values.iter().map(|value| f64::from(*value) / 1e2);
+            self.counters(Source::Pm, samples.gpu, start, samples.metrics.iter().copied().zip(values))?;
+        }
+        Ok(())
+    }
+
+    fn counters(
+        &mut self,
+        source: Source,
+        gpu: Uuid,
+        time: u64,
+        values: impl Iterator<Item = (u32, f64)>,
+    ) -> io::Result<()> {
+        let Some(device) = self.profile.device_of_gpu(gpu) else { return Ok(()) };
+        for (number, value) in values {
+            let Some((name, unit)) = source.metric(number) else { continue };
+            let name = format!("{name} ({})", source.text());
+            let category = if source == Source::Gpm { "gpm" } else { "pm" };
+            let mut entry = Entry::new('C', &name, category, (gpu_pid(device), 0), self.at(time));
+            entry.args = Some(BTreeMap::from([(unit.text(), value)]));
             self.json.event(&entry)?;
         }
         Ok(())

@@ -12,6 +12,7 @@ mod launches;
 mod memory;
 mod occupancy;
 mod stalls;
+mod verdicts;
 
 use model::profile::Profile;
 
@@ -46,6 +47,7 @@ pub fn findings(
     all.extend(occupancy::small_grid(profile, code, shapes));
     all.extend(occupancy::tail(profile, code, shapes));
     all.extend(stalls::lines(profile));
+    all.extend(verdicts::limited(profile, code));
     // Why a GPU is idle comes first: other findings are often parts of the answer.
     all.sort_by(|a: &Finding, b| {
         (a.kind != Kind::GpuIdle).cmp(&(b.kind != Kind::GpuIdle)).then(b.share.total_cmp(&a.share))

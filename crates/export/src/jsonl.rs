@@ -14,11 +14,11 @@ use std::{
 use model::{
     causes::{Cause, Causes, Joined},
     event::{Activity, Event, ProcessId, SessionId, StackId, Work},
-    gpm,
+    gpu_counters::Source,
     profile::Profile,
 };
 
-use self::line::{GpmValue, Line, Place, origin};
+use self::line::{CounterValue, Line, Place, origin};
 use crate::{
     events::Events,
     flame::View,
@@ -258,8 +258,8 @@ impl Lines<'_> {
             Event::Energy(_) => Ok(()),
             Event::Gpm(e) if view.gpu => {
                 let value = |&(number, value): &(u32, u64)| {
-                    let (metric, unit) = gpm::metric(number)?;
-                    Some(GpmValue { metric, value: value as f64 / 1e3, unit })
+                    let (metric, unit) = Source::Gpm.metric(number)?;
+                    Some(CounterValue { metric, value: value as f64 / 1e3, unit })
                 };
                 let (dur_ns, gpu) = (e.end.saturating_sub(e.start), format!("GPU-{}", e.gpu));
                 self.line(&Line::Gpm {
@@ -269,7 +269,19 @@ impl Lines<'_> {
                     values: e.values.iter().filter_map(value).collect(),
                 })
             }
-            Event::Gpm(_) => Ok(()),
+            Event::PmSamples(e) if view.gpu => {
+                let gpu = format!("GPU-{}", e.gpu);
+                for (ts_ns, end, values) in e.samples() {
+                    let value = |(number, value): (&u32, &u32)| {
+                        let (metric, unit) = Source::Pm.metric(*number)?;
+                        Some(CounterValue { metric, value: f64::from(*value) / 1e2, unit })
+                    };
+                    let values = e.metrics.iter().zip(values).filter_map(value).collect();
+                    self.line(&Line::Pm { ts_ns, dur_ns: end.saturating_sub(ts_ns), gpu: &gpu, values })?;
+                }
+                Ok(())
+            }
+            Event::Gpm(_) | Event::PmSamples(_) => Ok(()),
             Event::Pause(e) if e.to == u64::MAX => Ok(()),
             Event::Pause(e) => {
                 let pid = self.session_pid(e.session);

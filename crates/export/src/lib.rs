@@ -47,6 +47,7 @@ pub mod tables;
 mod terminal_text;
 pub mod trace;
 mod user_code;
+pub mod verdicts;
 mod waits;
 mod weighted;
 

@@ -297,6 +297,12 @@ fn cause_sentence(cause: LossCause) -> &'static str {
         LossCause::MissedSwitches => {
             "off-CPU interval is missing: the kernel did not report a switch of its thread|off-CPU intervals are missing: the kernel did not report a switch of their threads"
         }
+        LossCause::CounterSamples => {
+            "sample of GPU counters was dropped: warpscope could not read them in time|samples of GPU counters were dropped: warpscope could not read them in time"
+        }
+        LossCause::CounterOverflows => {
+            "time the hardware buffer for GPU counters was full: samples are missing|times the hardware buffer for GPU counters was full: samples are missing"
+        }
         LossCause::RingWaits => "wait was lost: the ring buffer was full|waits were lost: the ring buffer was full",
         LossCause::Handovers => {
             "launch or CPU sample of PyTorch's autograd appears under its own thread: it is not known which backward() caused it|launches and CPU samples of PyTorch's autograd appear under their own threads: it is not known which backward() caused them"

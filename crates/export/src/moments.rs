@@ -4,7 +4,7 @@ use std::io;
 
 use model::{
     causes::{Cause, Causes, Joined},
-    event::{Call, Dump, Energy, Event, Gpm, KernelName, Launch, Pause, Range, Sample, Switch, Sync, Wait},
+    event::{Call, Dump, Energy, Event, Gpm, KernelName, Launch, Pause, PmSamples, Range, Sample, Switch, Sync, Wait},
 };
 
 use crate::{events::Events, flame::View};
@@ -27,6 +27,7 @@ pub(crate) enum Moment<'a> {
     Energy(&'a Energy),
     /// What a GPU's performance monitor measured.
     Gpm(&'a Gpm),
+    PmSamples(&'a PmSamples),
     /// A CPU sample.
     Sample(&'a Sample),
     /// A traced call.
@@ -71,6 +72,7 @@ pub(crate) fn each_moment(
             Event::Pause(pause) if view.gpu => write(Moment::Pause(pause))?,
             Event::Energy(reading) if view.gpu => write(Moment::Energy(reading))?,
             Event::Gpm(gpm) if view.gpu => write(Moment::Gpm(gpm))?,
+            Event::PmSamples(samples) if view.gpu => write(Moment::PmSamples(samples))?,
             Event::Sample(sample) if view.cpu => write(Moment::Sample(sample))?,
             Event::KernelName(name) => write(Moment::KernelName(name))?,
             Event::Call(call) => write(Moment::Call(call))?,

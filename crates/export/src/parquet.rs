@@ -101,7 +101,7 @@ impl Recorded<'_, '_> {
             Moment::Switch(switch) => return self.switch(switch),
             Moment::Wait(wait) => return self.wait(wait),
             Moment::Range(range) => return self.range(range),
-            Moment::Dump(_) | Moment::Energy(_) | Moment::Gpm(_) => {}
+            Moment::Dump(_) | Moment::Energy(_) | Moment::Gpm(_) | Moment::PmSamples(_) => {}
         }
         Ok(())
     }

@@ -9,8 +9,10 @@ use std::io::{self, Write};
 
 use model::{
     causes::Joined,
-    event::{Energy, Gpm, KernelName, Launch, LaunchKind, Pause, ProcessId, Sample, SessionId, Sync, Work},
-    gpm::metric,
+    event::{
+        Energy, Gpm, KernelName, Launch, LaunchKind, Pause, PmSamples, ProcessId, Sample, SessionId, Sync, Uuid, Work,
+    },
+    gpu_counters::Source,
     profile::Profile,
 };
 use rustc_hash::FxHashMap;
@@ -86,6 +88,7 @@ impl Trace<'_> {
             Moment::Pause(pause) => self.pause(pause),
             Moment::Energy(reading) => self.energy(reading),
             Moment::Gpm(gpm) => self.gpm(gpm),
+            Moment::PmSamples(samples) => self.pm(samples),
             Moment::Sample(sample) => self.sample(sample),
             Moment::Call(call) => self.call(call),
             Moment::Switch(switch) => self.switch(switch),
@@ -192,10 +195,30 @@ impl Trace<'_> {
 
     /// Writes what a performance monitor measured between two samples, from the first on.
     fn gpm(&mut self, gpm: &Gpm) -> io::Result<()> {
-        let Some(device) = self.profile.device_of_gpu(gpm.gpu) else { return Ok(()) };
-        for (number, value) in gpm.values.iter().filter(|(number, _)| metric(*number).is_some()) {
-            let track = self.track(Track::Gpm(device, *number))?;
-            self.packets.counter(gpm.start, track, *value as f64 / 1e3)?;
+        let values = gpm.values.iter().map(|&(number, value)| (number, value as f64 / 1e3));
+        self.gpu_counters(Source::Gpm, gpm.gpu, gpm.start, values)
+    }
+
+    /// Writes samples of counters, each from its beginning on.
+    fn pm(&mut self, samples: &PmSamples) -> io::Result<()> {
+        for (start, _, values) in samples.samples() {
+            let values = values.iter().map(|value| f64::from(*value) / 1e2);
+            self.gpu_counters(Source::Pm, samples.gpu, start, samples.metrics.iter().copied().zip(values))?;
+        }
+        Ok(())
+    }
+
+    fn gpu_counters(
+        &mut self,
+        source: Source,
+        gpu: Uuid,
+        time: u64,
+        values: impl Iterator<Item = (u32, f64)>,
+    ) -> io::Result<()> {
+        let Some(device) = self.profile.device_of_gpu(gpu) else { return Ok(()) };
+        for (number, value) in values.filter(|(number, _)| source.metric(*number).is_some()) {
+            let track = self.track(Track::Counter(device, source, number))?;
+            self.packets.counter(time, track, value)?;
         }
         Ok(())
     }

@@ -24,6 +24,7 @@ use crate::{
     stalls,
     trace::TraceSummary,
     user_code::UserCode,
+    verdicts,
 };
 
 pub mod cost;
@@ -93,7 +94,8 @@ impl Summary {
             memory,
             occupancy: occupancy::summary(&occupancy),
             energy: energy::summary(profile),
-            counters: profile.gpm.clone(),
+            counters: profile.gpu_counters.clone(),
+            kernels_by_counters: verdicts::summary(profile),
             stalls: stalls::summary(profile),
             gpu_time_ns,
             kernel_time_ns: ledger.kernel_ns.saturating_add(estimated.kernel_ns),

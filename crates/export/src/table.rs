@@ -26,8 +26,10 @@ pub enum Table {
     Occupancy,
     /// Energy by user code and kernel, and of idle time.
     Energy,
-    /// Metrics of the performance monitors of GPUs.
+    /// Metrics of the counters of GPUs.
     Counters,
+    /// What limits each kernel, by those counters.
+    Verdicts,
     /// Source lines of kernels, by GPU time, and why their warps waited.
     Stalls,
     /// The ledger.

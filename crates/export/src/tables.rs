@@ -7,7 +7,7 @@ use std::{
 
 use model::{
     event::ProcessId,
-    gpm::GpmSum,
+    gpu_counters::CounterSum,
     profile::{GpuWeight, Profile, What},
     ranks::RankInfo,
 };
@@ -17,6 +17,7 @@ use crate::{
     occupancy::{self, ShapeOccupancy},
     stalls::{self, StallLine},
     user_code::user_path,
+    verdicts::{self, KernelVerdict},
     weighted::Weighted,
 };
 
@@ -54,7 +55,7 @@ pub struct Rows {
 
 impl Table {
     /// All tables, and their names.
-    pub const ALL: [(&'static str, Self); 14] = [
+    pub const ALL: [(&'static str, Self); 15] = [
         ("kernels", Self::Kernels),
         ("paths", Self::Paths),
         ("lines", Self::Lines),
@@ -67,6 +68,7 @@ impl Table {
         ("occupancy", Self::Occupancy),
         ("energy", Self::Energy),
         ("counters", Self::Counters),
+        ("verdicts", Self::Verdicts),
         ("stalls", Self::Stalls),
         ("ledger", Self::Ledger),
     ];
@@ -87,6 +89,7 @@ impl Table {
             Self::Occupancy => occupancy(profile),
             Self::Energy => energy(profile),
             Self::Counters => counters(profile),
+            Self::Verdicts => verdicts(profile),
             Self::Stalls => stalls(profile),
             Self::Ledger => ledger(profile)?,
         })
@@ -309,17 +312,51 @@ fn energy(profile: &Profile) -> Rows {
     }
 }
 
-/// Returns the metrics of performance monitors.
+/// Returns the metrics of the counters of GPUs.
 fn counters(profile: &Profile) -> Rows {
-    let row = |sum: &GpmSum| {
-        let texts = [&sum.gpu, sum.metric, sum.unit.text()].map(|text| Cell::Text(text.to_owned()));
+    let row = |sum: &CounterSum| {
+        let texts = [&sum.gpu, sum.source.text(), sum.metric, sum.unit.text()].map(|text| Cell::Text(text.to_owned()));
         let numbers =
             [Cell::Number(sum.mean), Cell::Number(sum.max), Cell::Count(sum.intervals), Cell::Ns(sum.interval_ns)];
         texts.into_iter().chain(numbers).collect()
     };
     Rows {
-        columns: vec!["gpu", "metric", "unit", "mean", "max", "intervals", "interval_ns"],
-        rows: profile.gpm.iter().map(row).collect(),
+        columns: vec!["gpu", "source", "metric", "unit", "mean", "max", "intervals", "interval_ns"],
+        rows: profile.gpu_counters.iter().map(row).collect(),
+    }
+}
+
+/// Returns what limits each kernel. A value that was not measured is empty.
+fn verdicts(profile: &Profile) -> Rows {
+    let row = |row: KernelVerdict| {
+        let number = |value: Option<f64>| value.map_or_else(|| Cell::Text(String::new()), Cell::Number);
+        vec![
+            Cell::Text(row.kernel),
+            Cell::Text(row.verdict.text().to_owned()),
+            Cell::Ns(row.ns),
+            Cell::Share(row.share),
+            Cell::Count(row.samples),
+            number(row.sm_active),
+            number(row.tensor),
+            number(row.dram),
+            number(row.dram_bytes_per_second),
+            number(row.issued),
+        ]
+    };
+    Rows {
+        columns: vec![
+            "kernel",
+            "verdict",
+            "ns",
+            "share",
+            "samples",
+            "sm_active",
+            "tensor",
+            "dram",
+            "dram_bytes_per_second",
+            "issued",
+        ],
+        rows: verdicts::all(profile).into_iter().map(row).collect(),
     }
 }
 

@@ -13,6 +13,7 @@ mod ids;
 mod loss;
 mod memory;
 mod nvtx;
+mod pm;
 mod process;
 mod stack;
 mod stall;
@@ -33,6 +34,7 @@ pub use ids::{ProcessId, SessionId, StackId, Uuid};
 pub use loss::{Loss, LossCause, Totals};
 pub use memory::{Shutdown, Tensor, TensorFreed};
 pub use nvtx::{Range, RangeName, RangedLaunch};
+pub use pm::PmSamples;
 pub use process::{ADDRESS, Exit, Mapping, Origin, Process, Thread};
 pub use stack::{Frame, FrameKind, NamedFrame, Sample, Stack, StackEnd, Symbol};
 pub use stall::{Instruction, SourceLine, SourceText, StallLines, StallReason, StallSamples, StallTotals};
@@ -107,6 +109,8 @@ pub enum Event {
     Energy(Energy),
     /// What a GPU's performance monitor measured.
     Gpm(Gpm),
+    /// Samples of the counters of a GPU.
+    PmSamples(PmSamples),
     /// Declares a callable.
     Function(Function),
     /// One call of a callable.

@@ -20,6 +20,7 @@ mod devices;
 mod divide;
 mod energy;
 mod gpu;
+mod monitors;
 mod ranks;
 mod spread;
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::{
         CostProgram, Direction, Dump, End, FrameKind, LaunchKind, Mapping, Mode, NamedFrame, OwnCost, Pause, ProcessId,
         Sampling, SessionCost, SessionId, Stack, StackId, Start, Uuid,
     },
-    gpm::GpmSum,
+    gpu_counters::CounterSum,
     idle::Idle,
     ledger::{self, Ledger},
     memory::GpuMemory,
@@ -22,6 +22,7 @@ use crate::{
     ranks::Ranks,
     stalls::{StallLedger, Stalls},
     symbols::Symbols,
+    verdict::{Assigned, KernelSamples},
 };
 
 /// The number shared by all devices beyond the limit.
@@ -74,8 +75,12 @@ pub struct Profile {
     pub kernel_names: Vec<KernelText>,
     /// The energy of GPUs; empty unless it was requested.
     pub energy: Vec<GpuEnergy>,
-    /// What the performance monitors of GPUs measured; empty unless it was requested.
-    pub gpm: Vec<GpmSum>,
+    /// The counters of GPUs; empty unless they were requested.
+    pub gpu_counters: Vec<CounterSum>,
+    /// The samples of those counters that belong to one kernel, by the index of its name.
+    pub kernel_samples: FxHashMap<u32, KernelSamples>,
+    /// How the samples were assigned.
+    pub assigned: Assigned,
     /// Samples of instructions on GPUs; empty unless they were requested.
     pub stalls: Stalls,
     /// Time the host waited for the GPU, and how often.

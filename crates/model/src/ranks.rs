@@ -153,7 +153,7 @@ impl Selection {
             Event::SessionCost(e) => session(e.session),
             Event::Pause(e) => session(e.session),
             // That of the whole GPU, which other processes may use too.
-            Event::Energy(_) | Event::Gpm(_) => false,
+            Event::Energy(_) | Event::Gpm(_) | Event::PmSamples(_) => false,
             // Stacks, symbols and mappings are used only by the events above; the rest concerns all processes.
             _ => true,
         }

@@ -33,11 +33,15 @@
 //! | `stall_drop` | `1/N` | the samples of every Nth kernel are dropped and counted |
 //! | `stall_full` | number | at this collection of samples the hardware buffer is full, until sampling is enabled again |
 //! | `watts` | `IDLE:KERNEL` | NVML: power in watts, and how much more each kernel takes while it runs (100:300) |
-//! | `meter` | path | the kernels that ran, for NVML in another process; without it, NVML counts idle power only (none) |
+//! | `meter` | path | the kernels that ran, for NVML and PM sampling in another process; without it, they know none (none) |
 //! | `energy_step` | duration | NVML updates its energy counter this often (20 ms) |
 //! | `nvml` | `missing`, `refuse`, `no-gpm` | NVML cannot be initialised, has no energy counter, or no performance monitor |
 //! | `function_name` | `AT` or `AT:THEN` | where the object of a `CUfunction` has the pointer to its kernel's name: at this offset, or at the second one of what the first points to; in bytes (0x48) |
 //! | `kernel_name` | the same | the same for a `CUkernel` (0x28:0x60) |
+//! | `pm[GLOB]` | `SM:TENSOR:ISSUED:READ:WRITE` | PM sampling: what kernels whose (mangled) name matches use, in percent of the peak (0) |
+//! | `pm` | `permission`, `unsupported`, `busy`, `crash` | PM sampling cannot be enabled, for this reason; or it crashes when samples are decoded for the third time |
+//! | `pm_owner` | path | the user and the effective capabilities of the process that enables PM sampling are written there |
+//! | `pm_overflow` | number | at this decoding of samples the hardware buffer was full, until sampling is enabled again |
 //! | `deliver` | `worker`, `launcher` | the thread that returns full buffers: CUPTI's or the launching one (worker) |
 //!
 //! Durations are nanoseconds, or have a unit: `100ns`, `50us`, `2ms`, `1s`. All `1/N` faults use one counter for the
@@ -100,6 +104,19 @@ pub enum StallFault {
     Unsupported,
     /// Another tool uses the counters.
     Busy,
+}
+
+/// What goes wrong with PM sampling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PmFault {
+    /// The user may not use the GPU's counters.
+    Permission,
+    /// The GPU does not support it.
+    Unsupported,
+    /// Another tool uses the counters.
+    Busy,
+    /// The library crashes.
+    Crash,
 }
 
 /// What NVML cannot do.
@@ -180,6 +197,14 @@ pub struct Script {
     pub function_name: Place,
     /// Where a `CUkernel` has its name.
     pub kernel_name: Place,
+    /// What kernels use, by name: SMs, tensor pipe, instructions, DRAM read and write, in percent.
+    pub pm: Vec<(String, [u32; 5])>,
+    /// What goes wrong with PM sampling.
+    pub pm_fault: Option<PmFault>,
+    /// Where the user that enables PM sampling is written.
+    pub pm_owner: Option<String>,
+    /// The decoding at which the hardware buffer was full.
+    pub pm_overflow: Option<u64>,
 }
 
 impl Script {
@@ -218,6 +243,10 @@ impl Script {
             nvml_fault: None,
             function_name: Place { at: 0x48, then: None },
             kernel_name: Place { at: 0x28, then: Some(0x60) },
+            pm: Vec::new(),
+            pm_fault: None,
+            pm_owner: None,
+            pm_overflow: None,
         }
     }
 
@@ -323,7 +352,18 @@ impl Script {
             }
             "function_name" => self.function_name = Place::parse(value)?,
             "kernel_name" => self.kernel_name = Place::parse(value)?,
+            "pm" => {
+                let faults = [PmFault::Permission, PmFault::Unsupported, PmFault::Busy, PmFault::Crash];
+                self.pm_fault = Some(faults[one_of(value, &["permission", "unsupported", "busy", "crash"])?]);
+            }
+            "pm_owner" => self.pm_owner = Some(value.into()),
+            "pm_overflow" => self.pm_overflow = Some(number(value)?),
             "deliver" => self.deliver_on_launcher = one_of(value, &["worker", "launcher"])? == 1,
+            _ if key.starts_with("pm[") && key.ends_with(']') => {
+                let values = value.split(':').map(number).collect::<Result<Vec<u32>, _>>()?;
+                let values = values.try_into().map_err(|_| "pm[GLOB] must be SM:TENSOR:ISSUED:READ:WRITE")?;
+                self.pm.push((key["pm[".len()..key.len() - 1].into(), values));
+            }
             _ if key.starts_with("stall[") && key.ends_with(']') => {
                 self.stalls.push(Stall::parse(&key["stall[".len()..key.len() - 1], value)?);
             }
@@ -347,6 +387,11 @@ impl Script {
             }
             None => Self::parse(text.split(',')),
         }
+    }
+
+    /// Returns the index of the entry that says what the kernel called `name` uses.
+    pub fn counters_of(&self, name: &[u8]) -> Option<usize> {
+        self.pm.iter().position(|(glob, _)| matches(glob.as_bytes(), name))
     }
 
     /// Returns the fixed duration of the kernel called `name`, if the script sets one.
@@ -384,7 +429,7 @@ mod tests {
                     drop=1/7,zero_time=1/5,unfinished=1/3,subscriber=other,fail=cudaMalloc:1/2,slow=cuInit:2ms,\
                     correlation=4294967290,truth=/tmp/t,clock=refuse,buffer=refuse,per_thread=1,deliver=launcher,unseen_nodes=5,\
                     cubin=/tmp/c,stall[mat]=0x5b0:long_scoreboard:3,stalls=busy,stall_drop=1/4,stall_full=2,\
-                    watts=70:500,meter=/tmp/m,energy_step=100ms,nvml=refuse,function_name=16,kernel_name=0x80:0";
+                    watts=70:500,meter=/tmp/m,energy_step=100ms,nvml=refuse,function_name=16,kernel_name=0x80:0,pm[mat*]=90:80:70:60:50,pm=busy,pm_owner=/tmp/o,pm_overflow=3";
         let entries = text.replace("*,x", "*").replace(',', "\n");
         let script = Script::parse(entries.lines()).expect("a good script");
         assert_eq!((script.release.name, script.devices, script.memory), ("12.8", 4, 1000));
@@ -402,6 +447,9 @@ mod tests {
         assert_eq!((script.energy_step, script.nvml_fault), (100_000_000, Some(NvmlFault::Refuse)));
         assert_eq!(script.function_name, Place { at: 16, then: None });
         assert_eq!(script.kernel_name, Place { at: 0x80, then: Some(0) });
+        assert_eq!((script.counters_of(b"matmul"), script.counters_of(b"x")), (Some(0), None));
+        assert_eq!((script.pm[0].1, script.pm_overflow), ([90, 80, 70, 60, 50], Some(3)));
+        assert_eq!((script.pm_fault, script.pm_owner.as_deref()), (Some(PmFault::Busy), Some("/tmp/o")));
         assert_eq!((script.correlation, script.truth.as_deref()), (4294967290, Some("/tmp/t")));
         assert!(matches!(script.faults[0], (ref f, Fault::Fail(_)) if f == "cudaMalloc"));
         assert!(matches!(script.faults[1], (ref f, Fault::Slow(2_000_000)) if f == "cuInit"));
@@ -425,6 +473,7 @@ mod tests {
             "function_name=8",
             "function_name=20",
             "kernel_name=16:1024",
+            "pm[x]=1:2:3:4",
         ] {
             assert!(Script::parse([bad]).is_err(), "{bad}");
         }

@@ -125,26 +125,6 @@ fn cupti() -> Finding {
 
 /// Returns the CUPTI libraries of the CUDA toolkit and of the Python packages in the current environment.
 fn cupti_libraries() -> Vec<PathBuf> {
-    let mut directories = Vec::new();
-    for root in list("/usr/local").into_iter().filter(|p| name_starts(p, "cuda")) {
-        directories.push(root.join("extras/CUPTI/lib64"));
-        directories.push(root.join("targets/x86_64-linux/lib"));
-    }
-    for environment in ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(std::env::var_os) {
-        for python in list(Path::new(&environment).join("lib")).into_iter().filter(|p| name_starts(p, "python")) {
-            directories.push(python.join("site-packages/nvidia/cu13/lib"));
-            directories.push(python.join("site-packages/nvidia/cuda_cupti/lib"));
-        }
-    }
-    directories.iter().flat_map(list).filter(|p| name_starts(p, "libcupti.so")).collect()
-}
-
-fn name_starts(path: &Path, prefix: &str) -> bool {
-    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
-}
-
-fn list(directory: impl AsRef<Path>) -> Vec<PathBuf> {
-    let mut paths: Vec<_> = fs::read_dir(directory).into_iter().flatten().flatten().map(|e| e.path()).collect();
-    paths.sort();
-    paths
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    pm::search::libraries(&pm::search::environments(&variable, None, None))
 }

@@ -74,8 +74,8 @@ impl Filter {
         if self.processes.as_ref().is_some_and(|processes| !processes.includes(&event)) {
             return None;
         }
-        // Both are of whole GPUs: energy that is not selected would count as idle.
-        if matches!(event, Event::Energy(_) | Event::Gpm(_)) {
+        // They are of whole GPUs: energy that is not selected would count as idle.
+        if matches!(event, Event::Energy(_) | Event::Gpm(_) | Event::PmSamples(_)) {
             return None;
         }
         match &self.parts {

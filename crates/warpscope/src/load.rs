@@ -39,11 +39,13 @@ pub fn load(paths: &[PathBuf], filters: &Filters) -> anyhow::Result<Loaded> {
     let mut filter = None;
     if filter::is_used(filters) {
         filter = Filter::new(filters, &profile, || source.read())?.map(Arc::new);
-        let (had_energy, had_gpm) = (!profile.energy.is_empty(), !profile.gpm.is_empty());
+        let (had_energy, had_counters) = (!profile.energy.is_empty(), !profile.gpu_counters.is_empty());
         (profile, _) = fold(&source, filter.as_deref())?;
-        for (had, what) in [(had_energy, "energy is"), (had_gpm, "counters are")] {
+        for (had, what) in [(had_energy, "energy is"), (had_counters, "counters are")] {
             if had && filter.is_some() {
-                profile.notes.push(format!("{what} not shown for a part of a recording: NVML counts for whole GPUs"));
+                profile
+                    .notes
+                    .push(format!("{what} not shown for a part of a recording: the values are those of whole GPUs"));
             }
         }
     }

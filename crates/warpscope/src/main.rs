@@ -32,6 +32,9 @@ use collect::command::target::CannotRun;
 use args::{Cli, Command};
 
 fn main() -> ExitCode {
+    if let Some(code) = collect::sampler::run_if_named(std::env::args_os()) {
+        return code;
+    }
     match run(Cli::parse().command) {
         Ok(code) => code,
         // A reader that stops early, such as `head`, is not an error.

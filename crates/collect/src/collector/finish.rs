@@ -50,7 +50,7 @@ impl<S: Sink> Collector<S> {
     /// Reads what is still pending and detaches everything, so that running processes are no longer affected.
     pub fn finish(mut self) -> Collected<S> {
         let sink = &mut self.sink;
-        std::mem::take(&mut self.gpu_counters).finish(&mut |event| sink.push(&event));
+        let sampling_ns = std::mem::take(&mut self.gpu_counters).finish(&mut |event| sink.push(&event));
         self.end_sessions();
         let traced = self.trace.as_ref().is_some_and(|trace| !trace.beside_profile);
         if traced {
@@ -71,7 +71,7 @@ impl<S: Sink> Collector<S> {
                 ));
             }
         }
-        self.report_cost();
+        self.report_cost(sampling_ns);
         if self.period > 0 {
             self.kept.keep_bpf_programs();
         }
@@ -80,8 +80,8 @@ impl<S: Sink> Collector<S> {
         Collected { sink: self.sink, signals: self.signals, kept: self.kept, trace: self.trace, cost }
     }
 
-    /// Reports what collecting has cost so far.
-    fn report_cost(&mut self) {
+    /// Reports what collecting has cost so far, in this process and in the one that sampled counters.
+    fn report_cost(&mut self, sampling_ns: u64) {
         for bpf::ProgramCost { program, runs, ns } in self.recorder.costs() {
             let program = match program {
                 bpf::CostProgram::Launch => CostProgram::Launch,
@@ -92,7 +92,8 @@ impl<S: Sink> Collector<S> {
             };
             self.sink.push(&Event::ProgramCost(ProgramCost { program, runs, ns }));
         }
-        let (collector_ns, program_ns) = (cpu_time::own(), cpu_time::of_ended_children());
+        let collector_ns = cpu_time::own().saturating_add(sampling_ns);
+        let program_ns = cpu_time::of_ended_children().saturating_sub(sampling_ns);
         self.sink.push(&Event::OwnCost(OwnCost { collector_ns, program_ns }));
     }
 

@@ -59,6 +59,12 @@ pub enum Kind {
     BankConflicts,
     /// Warps wait at a barrier for others.
     Barrier,
+    /// The kernel with the most time is limited by the memory's bandwidth.
+    MemoryBound,
+    /// The kernel with the most time keeps no unit busy.
+    LatencyBound,
+    /// The kernel with the most time does not fill the device.
+    TooSmall,
     /// One line holds much of the GPU memory at its peak, or much of what is held is free.
     MemoryPeak,
 }

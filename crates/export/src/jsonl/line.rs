@@ -2,17 +2,17 @@
 
 use model::{
     event::{Direction, DumpReason, LaunchKind, LossCause, Mode, Origin, ProcessId, SessionId, Unit},
-    gpm::GpmUnit,
+    gpu_counters::CounterUnit,
     ledger::Ledger,
 };
 use serde::Serialize;
 
-/// A metric of a GPU's performance monitor.
+/// A metric of a GPU's counters.
 #[derive(Serialize)]
-pub(super) struct GpmValue {
+pub(super) struct CounterValue {
     pub metric: &'static str,
     pub value: f64,
-    pub unit: GpmUnit,
+    pub unit: CounterUnit,
 }
 
 /// A line; its type is the name of the variant in lower case.
@@ -216,7 +216,13 @@ pub(super) enum Line<'a> {
         ts_ns: u64,
         dur_ns: u64,
         gpu: String,
-        values: Vec<GpmValue>,
+        values: Vec<CounterValue>,
+    },
+    Pm {
+        ts_ns: u64,
+        dur_ns: u64,
+        gpu: &'a str,
+        values: Vec<CounterValue>,
     },
     Energy {
         ts_ns: u64,

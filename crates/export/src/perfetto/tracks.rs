@@ -4,7 +4,7 @@ use std::io;
 
 use model::{
     event::{ProcessId, SessionId},
-    gpm::metric,
+    gpu_counters::Source,
     profile::Profile,
 };
 use rustc_hash::FxHashMap;
@@ -38,8 +38,8 @@ pub(super) enum Track {
     Running(u32),
     /// The power of a GPU.
     Power(u32),
-    /// A metric of the performance monitor of a GPU.
-    Gpm(u32, u32),
+    /// A metric of the counters of a GPU.
+    Counter(u32, Source, u32),
     /// The average number of threads on a CPU.
     OnCpu,
 }
@@ -86,7 +86,7 @@ impl Tracks {
             Track::Thread(process, _) | Track::OffCpu(process, _) | Track::Ranges(process, ..) => {
                 Some(Track::Process(pid(process)))
             }
-            Track::Stream(device, ..) | Track::Running(device) | Track::Power(device) | Track::Gpm(device, _) => {
+            Track::Stream(device, ..) | Track::Running(device) | Track::Power(device) | Track::Counter(device, ..) => {
                 Some(Track::Gpu(device))
             }
             Track::Waits(session, _) => {
@@ -121,8 +121,8 @@ impl Tracks {
             match track {
                 Track::Running(_) | Track::OnCpu => descriptor.message(8, |counter| counter.number(3, COUNT)),
                 Track::Power(_) => descriptor.message(8, |counter| counter.text(6, "W")),
-                Track::Gpm(_, number) => {
-                    let unit = metric(number).map_or("", |(_, unit)| unit.text());
+                Track::Counter(_, source, number) => {
+                    let unit = source.metric(number).map_or("", |(_, unit)| unit.text());
                     descriptor.message(8, |counter| counter.text(6, unit));
                 }
                 _ => {}
@@ -149,7 +149,9 @@ fn name(profile: &Profile, track: Track) -> String {
         Track::Waits(..) => "GPU waits".to_owned(),
         Track::Running(_) => "operations in progress, average".to_owned(),
         Track::Power(_) => "power (NVML)".to_owned(),
-        Track::Gpm(_, number) => metric(number).map_or_else(String::new, |(name, _)| format!("{name} (GPM)")),
+        Track::Counter(_, source, number) => {
+            source.metric(number).map_or_else(String::new, |(name, _)| format!("{name} ({})", source.text()))
+        }
         Track::OnCpu => "threads on a CPU, average".to_owned(),
     }
 }

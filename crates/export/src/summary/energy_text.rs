@@ -1,9 +1,13 @@
-//! Energy and counters of GPUs in the summary.
+//! Energy and counters of GPUs in the summary, and what limits kernels by the latter.
 
-use text::units::{count, energy, percent, time};
+use model::gpu_counters::Source;
+use text::units::{count, counted, energy, percent, time};
 
 use super::numbers::Summary;
-use crate::terminal_text::{Ink, Page, shortened};
+use crate::{
+    terminal_text::{Ink, Page, shortened},
+    verdicts::VerdictSummary,
+};
 
 /// The number of rows of the table.
 const ROWS: usize = 10;
@@ -45,7 +49,11 @@ impl Page {
     pub(super) fn counters(&mut self, s: &Summary) {
         let Some(first) = s.counters.first() else { return };
         let title = self.ink(Ink::Bold, "Counters");
-        let columns = format!("{:>9}  {:>9}  GPM (NVML), every {}", "mean", "max", time(first.interval_ns));
+        let source = match first.source {
+            Source::Pm => "PM sampling (CUPTI)",
+            Source::Gpm => "GPM (NVML)",
+        };
+        let columns = format!("{:>9}  {:>9}  {source}, every {}", "mean", "max", time(first.interval_ns));
         let line = format!("{title}{}", self.ink(Ink::Dim, &columns));
         self.text.push('\n');
         self.line(&line);
@@ -53,5 +61,40 @@ impl Page {
             let (mean, max, unit) = (sum.mean, sum.max, sum.unit.text());
             self.line(&format!("{:>17.1}  {:>9.1}  {unit:<5}  GPU {} {}", mean, max, sum.gpu, sum.metric));
         }
+    }
+
+    /// Writes what limits each kernel.
+    pub(super) fn verdicts(&mut self, s: &Summary) {
+        let Some(VerdictSummary { kernels, samples }) = &s.kernels_by_counters else { return };
+        let columns = format!(
+            "{:<13}  {:>5} {:>8} {:>6} {:>7} {:>8}",
+            "verdict", "SM %", "tensor %", "DRAM %", "issue %", "samples"
+        );
+        self.heading("Kernels by counters", &columns);
+        let whole = kernels.iter().fold(0_u64, |sum, row| sum.saturating_add(row.ns));
+        for row in kernels.iter().take(ROWS) {
+            let start = self.row(Ink::Blue, row.ns, row.share, whole);
+            let percent = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.0}"));
+            let name = shortened(&row.kernel, self.rest(58));
+            self.line(&format!(
+                "{start}  {:<13}  {:>5} {:>8} {:>6} {:>7} {:>8}  {name}",
+                row.verdict.text(),
+                percent(row.sm_active),
+                percent(row.tensor),
+                percent(row.dram),
+                percent(row.issued),
+                count(row.samples),
+            ));
+        }
+        let text = format!(
+            "{}: {} of one kernel alone, {} of several operations, {} of a part of a kernel, {} idle",
+            counted(samples.samples, "sample", "samples"),
+            count(samples.of_kernels),
+            count(samples.shared),
+            count(samples.partial),
+            count(samples.idle),
+        );
+        let line = self.ink(Ink::Dim, &text);
+        self.line(&line);
     }
 }

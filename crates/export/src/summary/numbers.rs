@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{
     event::{Direction, DumpReason, Mode, StackEnd},
-    gpm::GpmSum,
+    gpu_counters::CounterSum,
     ledger::{Lost, Pause},
     profile::Numbering,
 };
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     energy::EnergySummary, findings::Finding, idle::DeviceIdle, memory::DeviceMemory, occupancy::ShapeOccupancy,
-    stalls::StallSummary, trace::TraceSummary,
+    stalls::StallSummary, trace::TraceSummary, verdicts::VerdictSummary,
 };
 
 fn is_zero(number: &u64) -> bool {
@@ -78,9 +78,12 @@ pub struct Summary {
     /// The energy of the GPUs; absent without `--energy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub energy: Option<EnergySummary>,
-    /// What the performance monitors of the GPUs measured (GPM, through NVML); absent without `--counters`.
+    /// The counters of the GPUs, by CUPTI's PM sampling or NVML's performance monitors (GPM); absent without `--counters`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub counters: Vec<GpmSum>,
+    pub counters: Vec<CounterSum>,
+    /// What limits each kernel, by PM sampling; absent without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernels_by_counters: Option<VerdictSummary>,
     /// Where the warps of kernels were and why they waited; absent without `--stalls`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stalls: Option<StallSummary>,

@@ -42,6 +42,7 @@ pub fn render(summary: &Summary, colour: bool, width: usize) -> String {
     }
     page.energy(summary);
     page.counters(summary);
+    page.verdicts(summary);
     page.stalls(summary);
     page.functions(summary);
     page.gpu_memory(&summary.memory);

@@ -107,11 +107,15 @@ pub enum LossCause {
     RingTensors = 41,
     /// Off-CPU intervals of threads whose switch the kernel did not report.
     MissedSwitches = 42,
+    /// Samples of the counters of GPUs that warpscope could not read in time.
+    CounterSamples = 43,
+    /// How often the hardware buffer of the counters of a GPU was full: samples are missing.
+    CounterOverflows = 44,
 }
 
 impl LossCause {
     /// All causes, by number.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 31] = [
         Self::RingLaunches,
         Self::RingStacks,
         Self::RingSamples,
@@ -141,6 +145,8 @@ impl LossCause {
         Self::RingWaits,
         Self::RingTensors,
         Self::MissedSwitches,
+        Self::CounterSamples,
+        Self::CounterOverflows,
     ];
 
     /// Returns the cause with this number.

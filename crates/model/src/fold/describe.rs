@@ -93,7 +93,12 @@ impl Fold {
             }
             Event::Gpm(gpm) => {
                 profile.note_time(gpm.end);
-                self.gpu.gpm.add(gpm);
+                self.gpu.counters.add_gpm(gpm);
+            }
+            Event::PmSamples(samples) => {
+                profile.note_time(samples.end());
+                self.gpu.counters.add_pm(samples);
+                self.gpu.monitors.sample(samples);
             }
             Event::Function(function) if profile.is_recording() => self.memory.function(function),
             Event::Function(function) => profile.calls.function(function),

@@ -9,6 +9,7 @@ use super::{
     blame::{Evidence, Feed},
     devices::Devices,
     energy::Meters,
+    monitors::Monitors,
     ranks::RankWork,
 };
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
         Activity, Device, Direction, KernelName, LaunchKind, LossCause, ProcessId, Sample, SessionId, StackId, Uuid,
         Wait, Work,
     },
-    gpm::GpmSums,
+    gpu_counters::CounterSums,
     ledger::Ledger,
     profile::{GpuKey, GpuWeight, KernelText, OTHER_DEVICE, Profile, What},
     ranges::RangedLaunches,
@@ -110,8 +111,10 @@ pub struct GpuTime {
     pub ranks: RankWork,
     /// The energy counters of the GPUs.
     pub meters: Meters,
-    /// What the performance monitors measured.
-    pub gpm: GpmSums,
+    /// The counters of the GPUs over time.
+    pub counters: CounterSums,
+    /// Their samples by kernel.
+    pub monitors: Monitors,
     /// What threads did, to explain why devices were idle.
     pub evidence: Evidence,
     /// Every stream seen, with the slot of its device: one lookup for both.
@@ -207,6 +210,12 @@ impl GpuTime {
         weight.bytes = weight.bytes.saturating_add(bytes);
         if !self.meters.is_empty() && start != 0 {
             self.add_energy(key, start, end);
+        }
+        if !self.monitors.is_empty()
+            && start != 0
+            && let Some(gpu) = self.devices.gpu(device)
+        {
+            self.monitors.add(gpu, start, end, what.kernel());
         }
         if let Some(direction) = pageable(&activity.work)
             && self.pageable.len() < MAX_SUMS
@@ -314,7 +323,8 @@ impl GpuTime {
         let used: Vec<Uuid> = self.devices.gpus().collect();
         let numbers = std::mem::take(&mut self.devices).number(profile, &mut self.evidence);
         let label = |gpu: Uuid| used.contains(&gpu).then(|| profile.gpu_label(gpu)).flatten();
-        profile.gpm = std::mem::take(&mut self.gpm).finish(label);
+        profile.gpu_counters = std::mem::take(&mut self.counters).finish(label);
+        (profile.kernel_samples, profile.assigned) = std::mem::take(&mut self.monitors).finish();
         profile.energy = of_gpus.into_iter().map(|(gpu, energy)| profile.name_energy(gpu, energy)).collect();
         profile.energy.sort_by(|a, b| a.label.cmp(&b.label));
         let changed = numbers.iter().zip(0..).any(|(number, slot)| *number != slot);

@@ -239,6 +239,7 @@ impl Ids {
             Event::Dump(e) => self.span(&mut e.from, &mut e.time),
             Event::Energy(e) => self.shift(&mut e.time),
             Event::Gpm(e) => self.span(&mut e.start, &mut e.end),
+            Event::PmSamples(e) => self.shift(&mut e.start),
             Event::NodeStack(e) => {
                 self.session(&mut e.session);
                 self.process(&mut e.process);
@@ -330,6 +331,7 @@ impl Ids {
             Event::NodeStack(_) | Event::NodeCopied(_) | Event::Function(_) | Event::Call(_) => {}
             Event::Switch(_) | Event::Sum(_) | Event::ErrorSum(_) | Event::MemorySum(_) | Event::KernelSum(_) => {}
             Event::Pause(_) | Event::SourceText(_) | Event::Energy(_) | Event::Gpm(_) => {}
+            Event::PmSamples(_) => {}
         }
     }
 }

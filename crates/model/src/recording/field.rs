@@ -355,6 +355,32 @@ pub mod frames {
     }
 }
 
+/// Intervals: each beginning as its distance from the end before, and each end as its distance from the beginning.
+pub mod times {
+    use super::{Cursor, put, put_distance};
+
+    #[inline]
+    pub fn put_all(times: &[(u64, u64)], out: &mut Vec<u8>) {
+        put(out, times.len() as u64);
+        let mut last = 0;
+        for (start, end) in times {
+            put_distance(out, last, *start);
+            put_distance(out, *start, *end);
+            last = *end;
+        }
+    }
+
+    #[inline]
+    pub fn get_all(c: &mut Cursor<'_>) -> Option<Vec<(u64, u64)>> {
+        let mut last = 0;
+        c.several(|c| {
+            let start = c.distance(last)?;
+            last = c.distance(start)?;
+            Some((start, last))
+        })
+    }
+}
+
 const USER_FRAME: u8 = 0;
 const KERNEL_FRAME: u8 = 1;
 const PYTHON_FRAME: u8 = 2;

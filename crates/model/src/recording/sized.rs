@@ -3,15 +3,15 @@
 
 use super::{
     bytes::{Cursor, put_distance},
-    field::{Field, frames, identity},
+    field::{Field, frames, identity, times},
 };
 use crate::{
     event::{
         Call, Captured, Counted, Counter, CounterPoint, Device, Dump, Empty, End, Energy, ErrorSum, Event, Exit,
         Failed, Function, Gpm, GraphDestroyed, Hits, KernelName, KernelSum, Loss, Mapping, Memory, MemorySum,
-        NodeCopied, NodeCreated, NodeStack, Note, OwnCost, Pause, Process, ProgramCost, Range, RangeName, RangedLaunch,
-        Rank, Sampling, Session, SessionCost, Shutdown, SourceText, Stack, StallLines, StallReason, StallSamples,
-        StallTotals, Start, Sum, Switch, Symbol, Tensor, TensorFreed, Thread, Totals, Wait,
+        NodeCopied, NodeCreated, NodeStack, Note, OwnCost, Pause, PmSamples, Process, ProgramCost, Range, RangeName,
+        RangedLaunch, Rank, Sampling, Session, SessionCost, Shutdown, SourceText, Stack, StallLines, StallReason,
+        StallSamples, StallTotals, Start, Sum, Switch, Symbol, Tensor, TensorFreed, Thread, Totals, Wait,
     },
     histogram,
 };
@@ -213,6 +213,7 @@ records! {
     104 = SourceText { file, first, lines }
     110 = Energy { gpu, time, millijoules }
     111 = Gpm { gpu, start, end from start, values }
+    112 = PmSamples { gpu, start, metrics, times as times, values }
     90 = Dump { time, from, reason, text, window_ns, discarded, full }
     60 = Wait { process, tid, start, end from start, stack, reason }
 }

@@ -16,6 +16,7 @@ pub fn span(event: &Event) -> Option<(u64, u64)> {
         Event::Pause(e) => Some((e.from, e.to)),
         Event::Energy(e) => Some((e.time, e.time)),
         Event::Gpm(e) => Some((e.start, e.end)),
+        Event::PmSamples(e) => Some((e.start, e.end())),
         _ => None,
     }
 }

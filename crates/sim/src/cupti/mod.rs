@@ -5,6 +5,7 @@ mod buffer;
 mod clock;
 mod ids;
 mod pc_sampling;
+mod pm_sampling;
 mod queue;
 mod record;
 mod subscribe;

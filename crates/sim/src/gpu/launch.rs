@@ -15,11 +15,12 @@ use crate::truth::TRUTH;
 /// Runs an operation on a stream, as a node of a graph or (0, 0) without one. Returns when it will start and end.
 fn run(operation: &Operation, stream: &Stream, graph: u32, node: u64) -> [u64; 2] {
     let _submitting = SWITCHES.submit();
+    let noting = matches!(operation, Operation::Kernel { .. }).then(meter::Noting::begin).flatten();
     let queued = sys::now();
     let slot = stream.timeline.reserve(queued, operation.duration());
     operation.perform();
-    if let Operation::Kernel { .. } = operation {
-        meter::note(stream.context.device.hardware.gpu, slot.start, slot.end);
+    if let (Operation::Kernel { function, .. }, Some(noting)) = (operation, noting) {
+        noting.note(stream.context.device.hardware.gpu, slot.start, slot.end, function.name());
     }
     if SWITCHES.kind(operation.kind()) && !(graph != 0 && SWITCHES.kind(kind::GRAPH_TRACE)) {
         produce(stream, queued, [slot.start, slot.end], operation.detail(), graph, node);

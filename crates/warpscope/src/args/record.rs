@@ -136,8 +136,8 @@ pub struct Record {
     /// Record the energy of the GPUs: joules by kernel and call path, from NVML's counter, divided by time. Needs Volta or later.
     #[arg(long, conflicts_with_all = ["cpu_only", "events_only", "no_inject", "max_overhead"])]
     pub energy: bool,
-    /// Record how busy the parts of the GPUs are (SMs, tensor pipe, memory, PCIe, NVLink) every 100 ms, from NVML's performance
-    /// monitor (GPM). Needs Hopper or later.
+    /// Sample the counters of the GPUs every 1 ms (SMs, tensor pipe, memory, PCIe, NVLink), and judge what limits each kernel. Needs
+    /// CUPTI, and root or permission to use the GPU's counters; otherwise every 100 ms from NVML (GPM), without verdicts.
     #[arg(long, conflicts_with_all = ["cpu_only", "events_only", "no_inject"])]
     pub counters: bool,
     /// Show the work of CUDA graphs under the code that captured it (capture) or that launched the graph (launch).

@@ -237,7 +237,7 @@ impl Recorded<'_> {
             collector.record_energy(simulator);
         }
         if options.counters {
-            collector.record_gpm(simulator);
+            collector.record_counters(&program, simulator);
         }
         if options.command.is_empty() {
             if options.verbose {

@@ -9,10 +9,11 @@ use crate::event::{
     Activity, Call, Captured, CostProgram, Counted, Counter, CounterId, CounterPoint, Device, DeviceIdentity,
     Direction, Empty, End, Energy, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function, FunctionId, Gpm,
     GraphDestroyed, Hits, Instruction, KernelName, KernelSum, Launch, LaunchKind, Layer, Loss, LossCause, Mapping,
-    Memory, MemorySum, Mode, NamedFrame, NodeCopied, NodeCreated, NodeStack, Note, Origin, OwnCost, Pause, PointId,
-    Process, ProcessId, ProgramCost, Range, RangeName, RangedLaunch, Rank, Sample, Sampling, Session, SessionCost,
-    SessionId, Shutdown, SourceLine, SourceText, Stack, StackEnd, StackId, StallLines, StallReason, StallSamples,
-    StallTotals, Start, Sum, Switch, Symbol, Sync, Tensor, TensorFreed, Thread, Totals, Unit, Uuid, Wait, Work,
+    Memory, MemorySum, Mode, NamedFrame, NodeCopied, NodeCreated, NodeStack, Note, Origin, OwnCost, Pause, PmSamples,
+    PointId, Process, ProcessId, ProgramCost, Range, RangeName, RangedLaunch, Rank, Sample, Sampling, Session,
+    SessionCost, SessionId, Shutdown, SourceLine, SourceText, Stack, StackEnd, StackId, StallLines, StallReason,
+    StallSamples, StallTotals, Start, Sum, Switch, Symbol, Sync, Tensor, TensorFreed, Thread, Totals, Unit, Uuid, Wait,
+    Work,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -369,11 +370,16 @@ fn rare() -> impl Strategy<Value = Event> {
         .prop_map(|(gpu, [time, millijoules])| Event::Energy(Energy { gpu: Uuid(gpu), time, millijoules }));
     let gpm = (any::<u128>(), any::<[u64; 2]>(), vec(any::<(u32, u64)>(), 0..4))
         .prop_map(|(gpu, [start, end], values)| Event::Gpm(Gpm { gpu: Uuid(gpu), start, end, values }));
+    let pm =
+        (any::<u128>(), any::<u64>(), vec(any::<u32>(), 0..4), vec(any::<(u64, u64)>(), 0..4), vec(any::<u32>(), 0..9))
+            .prop_map(|(gpu, start, metrics, times, values)| {
+                Event::PmSamples(PmSamples { gpu: Uuid(gpu), start, metrics, times, values })
+            });
     let end = (time(), any::<Option<i32>>()).prop_map(|(time, status)| Event::End(End { time, status }));
     prop_oneof![
         prop_oneof![start, appears, thread, exit, mapping, stack, connects, rank, name],
         prop_oneof![device, failed, captured, empty, totals, loss, note, pause, symbol, end],
-        prop_oneof![energy, gpm, costs, programs, session_costs, counts, sampling],
+        prop_oneof![energy, gpm, pm, costs, programs, session_costs, counts, sampling],
         prop_oneof![node, node_stack, copied, destroyed],
         prop_oneof![range_name, range, ranged],
         traced_rarely(),

@@ -1,0 +1,274 @@
+//! Samples of the counters of GPUs, from the process that takes them ([`pm`]).
+
+mod choice;
+mod reader;
+mod why;
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io,
+    mem::MaybeUninit,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::process::{CommandExt, ExitStatusExt},
+    },
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use model::event::{Event, Loss, LossCause, Note};
+use pm::record::Record;
+
+pub use self::choice::{Choice, Surroundings};
+use self::reader::{Broken, Reader};
+use crate::command::user::become_user;
+
+/// The first argument of the process that samples. It is no command for users, and has no help.
+const NAME: &str = "sample-counters";
+/// Nanoseconds between two samples.
+const INTERVAL: u64 = 1_000_000;
+/// How long the process may take until it samples. On an H200 it takes about a second.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long it may take for its last samples.
+const LAST_SAMPLES: Duration = Duration::from_secs(5);
+/// How long it may take after them.
+const EXIT: Duration = Duration::from_secs(2);
+/// The capacity of the pipe: 10 s of samples of one GPU.
+const PIPE: libc::c_int = 1 << 20;
+/// The most bytes that are read at a time, so that nothing else waits long.
+const AT_ONCE: usize = 256 << 10;
+
+/// A process that samples.
+pub struct Sampler {
+    child: Child,
+    /// Closing it ends the process.
+    stdin: Option<ChildStdin>,
+    pipe: File,
+    reader: Reader,
+    /// CPU time of the process, once it has ended.
+    cpu_ns: u64,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Runs,
+    /// It has written its last record.
+    Ended,
+    /// It is gone without one.
+    Gone,
+}
+
+impl Sampler {
+    /// Starts the process, and waits until it samples. Events go to `push`; the error says why there are no samples.
+    pub fn start(choice: &Choice, push: &mut dyn FnMut(Event)) -> Result<Self, String> {
+        let program = |error: io::Error| format!("cannot start a process for PM sampling: {error}");
+        let mut child = command(choice).spawn().map_err(program)?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let pipe: OwnedFd = stdout.map(OwnedFd::from).ok_or("PM sampling has no pipe")?;
+        // SAFETY: plain system calls on our own descriptor. A smaller pipe is enough for most.
+        unsafe {
+            libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE);
+            let flags = libc::fcntl(pipe.as_raw_fd(), libc::F_GETFL);
+            libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK);
+        }
+        let (reader, state) = (Reader::default(), State::Runs);
+        let mut sampler = Self { child, stdin, pipe: pipe.into(), reader, cpu_ns: 0, state };
+        let deadline = Instant::now() + PATIENCE;
+        let mut failures = Vec::new();
+        while !sampler.reader.ready {
+            if let Err(why) = sampler.read(push, &mut failures) {
+                sampler.end();
+                return Err(why);
+            }
+            if let Some((None, failure)) = failures.first() {
+                sampler.end();
+                return Err(why::text(*failure, choice));
+            }
+            if sampler.state != State::Runs && !sampler.reader.ready {
+                return Err(why::gone(sampler.end()));
+            }
+            if Instant::now() >= deadline {
+                sampler.end();
+                return Err(format!("PM sampling did not begin within {} s", PATIENCE.as_secs()));
+            }
+            if !sampler.reader.ready {
+                sampler.wait(Duration::from_millis(100));
+            }
+        }
+        match failures.first() {
+            Some((_, failure)) if sampler.reader.gpus() == 0 => {
+                sampler.end();
+                Err(why::text(*failure, choice))
+            }
+            None if sampler.reader.gpus() == 0 => {
+                sampler.end();
+                Err("CUDA reports no GPU".into())
+            }
+            _ => {
+                for (gpu, failure) in failures {
+                    let gpu = gpu.map_or_else(String::new, |gpu| format!(" of GPU {gpu}"));
+                    let text = format!("counters{gpu} were not recorded: {}", why::text(failure, choice));
+                    push(Event::Note(Note { text }));
+                }
+                Ok(sampler)
+            }
+        }
+    }
+
+    /// Passes on the samples since the last call; does not wait.
+    pub fn take(&mut self, push: &mut dyn FnMut(Event)) {
+        if self.state != State::Runs {
+            return;
+        }
+        let mut failures = Vec::new();
+        let end = match self.read(push, &mut failures) {
+            Ok(()) if self.state == State::Gone => Some(why::gone(self.end())),
+            Ok(()) => None,
+            Err(why) => {
+                self.end();
+                self.state = State::Gone;
+                Some(why)
+            }
+        };
+        let failed = failures.iter().map(|(_, failure)| why::ended(*failure));
+        for why in failed.chain(end) {
+            push(Event::Note(Note { text: format!("counters end before the recording: {why}") }));
+        }
+    }
+
+    /// Waits for the last samples, and passes them on. Returns the CPU time of the process.
+    pub fn finish(mut self, push: &mut dyn FnMut(Event)) -> u64 {
+        drop(self.stdin.take());
+        let deadline = Instant::now() + LAST_SAMPLES;
+        while self.state == State::Runs {
+            self.take(push);
+            if Instant::now() >= deadline {
+                let text = format!(
+                    "the last counters are missing: the process that samples them did not end within {} s",
+                    LAST_SAMPLES.as_secs()
+                );
+                push(Event::Note(Note { text }));
+                break;
+            }
+            self.wait(Duration::from_millis(100));
+        }
+        self.end();
+        self.cpu_ns
+    }
+
+    /// Reads what is in the pipe.
+    fn read(
+        &mut self,
+        push: &mut dyn FnMut(Event),
+        failures: &mut Vec<(Option<u8>, pm::record::Failure)>,
+    ) -> Result<(), String> {
+        let mut on = |record: Record| match record {
+            Record::Failed { gpu, failure } => failures.push((gpu, failure)),
+            Record::Overflow { .. } => push(Event::Loss(Loss { cause: LossCause::CounterOverflows, count: 1 })),
+            Record::Dropped { count } => push(Event::Loss(Loss { cause: LossCause::CounterSamples, count })),
+            _ => {}
+        };
+        match self.reader.read(&mut self.pipe, AT_ONCE, &mut on) {
+            Ok(()) if self.reader.ended => self.state = State::Ended,
+            Ok(()) => {}
+            Err(Broken::Gone) => self.state = State::Gone,
+            Err(Broken::Invalid) => {
+                return Err("the process that samples them wrote something that is not a sample".into());
+            }
+        }
+        self.reader.samples(push);
+        Ok(())
+    }
+
+    fn wait(&self, longest: Duration) {
+        let mut wait = libc::pollfd { fd: self.pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one valid entry.
+        unsafe { libc::poll(&mut wait, 1, longest.as_millis() as libc::c_int) };
+    }
+
+    /// Ends the process if it runs. Returns its exit status, unless it was returned before.
+    fn end(&mut self) -> Option<ExitStatus> {
+        if self.stdin.is_none() && self.cpu_ns > 0 {
+            return None;
+        }
+        drop(self.stdin.take());
+        // After its last record it gives the counters back and exits. A process that is gone keeps its status.
+        if self.state == State::Ended {
+            self.wait(EXIT);
+        }
+        if self.state != State::Gone {
+            let _ = self.child.kill();
+        }
+        let (mut status, mut usage) = (0, MaybeUninit::<libc::rusage>::zeroed());
+        // SAFETY: our own child, and buffers for the results; all zeroes is a valid value. `Child` is not waited for again.
+        let usage = unsafe {
+            let pid = self.child.id() as libc::pid_t;
+            while libc::wait4(pid, &mut status, 0, usage.as_mut_ptr()) < 0
+                && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+            {}
+            usage.assume_init()
+        };
+        let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
+        self.cpu_ns = (ns(usage.ru_utime) + ns(usage.ru_stime)).max(1);
+        Some(ExitStatus::from_raw(status))
+    }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Samples if the arguments of this process are those of [`command`]. `None` if they are not.
+pub fn run_if_named(mut arguments: impl Iterator<Item = OsString>) -> Option<ExitCode> {
+    arguments.nth(1).filter(|name| name == NAME)?;
+    let (driver, library) = (PathBuf::from(arguments.next()?), PathBuf::from(arguments.next()?));
+    let interval = arguments.next()?.to_str()?.parse().ok()?;
+    pm::sampler::run(&driver, &library, interval).ok()?;
+    Some(ExitCode::SUCCESS)
+}
+
+/// Returns the command that samples: this program, with no environment, which ends with us.
+fn command(choice: &Choice) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg(NAME).args([&choice.driver, &choice.library]).arg(INTERVAL.to_string());
+    command.env_clear().envs(choice.script.iter().map(|script| ("WARPSCOPE_SIM", script)));
+    command.current_dir(Path::new("/")).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let (user, unprivileged) = (choice.user.clone(), !choice.trusted);
+    // SAFETY: between fork and exec only system calls are made; nothing is allocated.
+    unsafe {
+        command.pre_exec(move || {
+            if let Some(user) = &user {
+                become_user(user)?;
+            }
+            if unprivileged {
+                drop_capabilities()?;
+            }
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(())
+        });
+    }
+    command
+}
+
+/// Gives up every capability, also those that the program's file would add.
+fn drop_capabilities() -> io::Result<()> {
+    /// `_LINUX_CAPABILITY_VERSION_3`, and the own process.
+    const HEADER: [u32; 2] = [0x2008_0522, 0];
+    let none = [0_u32; 6];
+    // SAFETY: plain system calls with buffers of the size that the version requires.
+    unsafe {
+        if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
+            || libc::syscall(libc::SYS_capset, HEADER.as_ptr(), none.as_ptr()) != 0
+        {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
