@@ -30,6 +30,8 @@ pub enum Table {
     Counters,
     /// Source lines of kernels, by GPU time, and why their warps waited.
     Stalls,
+    /// Instructions of kernels, by GPU time, and why their warps waited.
+    Instructions,
     /// The ledger.
     Ledger,
 }

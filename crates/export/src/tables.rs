@@ -15,7 +15,7 @@ use model::{
 use crate::{
     Events, Flames, Table, View, energy, names,
     occupancy::{self, ShapeOccupancy},
-    stalls::{self, StallLine},
+    stalls::{self, StallInstruction, StallLine, Stalled},
     user_code::user_path,
     weighted::Weighted,
 };
@@ -54,7 +54,7 @@ pub struct Rows {
 
 impl Table {
     /// All tables, and their names.
-    pub const ALL: [(&'static str, Self); 14] = [
+    pub const ALL: [(&'static str, Self); 15] = [
         ("kernels", Self::Kernels),
         ("paths", Self::Paths),
         ("lines", Self::Lines),
@@ -68,6 +68,7 @@ impl Table {
         ("energy", Self::Energy),
         ("counters", Self::Counters),
         ("stalls", Self::Stalls),
+        ("instructions", Self::Instructions),
         ("ledger", Self::Ledger),
     ];
 
@@ -88,6 +89,7 @@ impl Table {
             Self::Energy => energy(profile),
             Self::Counters => counters(profile),
             Self::Stalls => stalls(profile),
+            Self::Instructions => instructions(profile),
             Self::Ledger => ledger(profile)?,
         })
     }
@@ -323,24 +325,37 @@ fn counters(profile: &Profile) -> Rows {
     }
 }
 
-/// Returns the lines of kernels. The share is that of the kernel's samples, the stall's that of the line's.
+/// Returns the lines of kernels.
 fn stalls(profile: &Profile) -> Rows {
-    let row = |line: StallLine| {
-        vec![
-            Cell::Text(line.kernel),
-            Cell::Text(line.line),
-            Cell::Count(line.samples),
-            Cell::Ns(line.ns),
-            Cell::Share(line.share),
-            Cell::Text(line.stall),
-            Cell::Share(line.stall_share),
-            Cell::Text(line.meaning.to_owned()),
-        ]
-    };
+    let row = |line: StallLine| stalled([line.kernel, line.line], line.stalled);
     Rows {
-        columns: vec!["kernel", "line", "samples", "ns", "share", "stall", "stall_share", "meaning"],
+        columns: ["kernel", "line"].into_iter().chain(STALLED).collect(),
         rows: stalls::lines(profile).into_iter().map(row).collect(),
     }
+}
+
+/// Returns the instructions of kernels.
+fn instructions(profile: &Profile) -> Rows {
+    let row = |at: StallInstruction| stalled([at.kernel, at.instruction, at.line], at.stalled);
+    Rows {
+        columns: ["kernel", "instruction", "line"].into_iter().chain(STALLED).collect(),
+        rows: stalls::instructions(profile).into_iter().map(row).collect(),
+    }
+}
+
+/// The share is that of the kernel's samples, the stall's that of the line's or instruction's.
+const STALLED: [&str; 6] = ["samples", "ns", "share", "stall", "stall_share", "meaning"];
+
+fn stalled<const N: usize>(names: [String; N], stalled: Stalled) -> Vec<Cell> {
+    let cells = [
+        Cell::Count(stalled.samples),
+        Cell::Ns(stalled.ns),
+        Cell::Share(stalled.share),
+        Cell::Text(stalled.stall),
+        Cell::Share(stalled.stall_share),
+        Cell::Text(stalled.meaning.to_owned()),
+    ];
+    names.into_iter().map(Cell::Text).chain(cells).collect()
 }
 
 fn ledger(profile: &Profile) -> io::Result<Rows> {

@@ -10,6 +10,7 @@ use super::{
     devices::Devices,
     energy::Meters,
     ranks::RankWork,
+    stalled::StalledLaunches,
 };
 use crate::{
     causes::Joined,
@@ -106,6 +107,8 @@ pub struct GpuTime {
     devices: Devices,
     /// The NVTX range of each launch.
     pub ranged: RangedLaunches,
+    /// The launches of samples, if kernels are serialised.
+    pub stalled: StalledLaunches,
     /// The work of each rank.
     pub ranks: RankWork,
     /// The energy counters of the GPUs.
