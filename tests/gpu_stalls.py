@@ -4,13 +4,16 @@
     tests/gpu_stalls.py --warpscope target/release/warpscope [--out DIR]
 
 Compiles `gpu_stalls/bottlenecks.cu`, whose comments mark the line and the stall of each kernel, records it, and compares. The
-kernel of `examples/triton_add.py` must show lines of its Python source. Prints a table; exits with 1 if a line is not the one
-that was marked, or if samples were lost.
+kernel of `examples/triton_add.py` must show lines of its Python source. Then the same with `--stalls=serialised`. Prints a table, with
+the hottest instruction of each kernel; exits with 1 if a line is not the one that was marked, if samples were lost or have no launch
+although kernels were serialised, or if a kernel has no instruction although nvdisasm is there.
 """
 
 import argparse
+import csv
 import json
 import re
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -31,9 +34,9 @@ def expected():
     return marks
 
 
-def record(warpscope, out, name, command):
+def record(warpscope, out, name, command, stalls="--stalls"):
     recording = out / f"{name}.wscope"
-    done = run([warpscope, "record", "--as-root", "--gpu-only", "--stalls", "-o", recording, "--", *command])
+    done = run([warpscope, "record", "--as-root", "--gpu-only", stalls, "-o", recording, "--", *command])
     if done.returncode:
         sys.exit(f"cannot record {name}: {done.stderr[-800:]}")
     report = json.loads(run([warpscope, "report", "--json", recording]).stdout)
@@ -41,7 +44,25 @@ def record(warpscope, out, name, command):
         sys.exit(f"{name}: no samples: {report['notes']}")
     stalls = report["stalls"]
     print(f"{name}: {stalls['samples']} samples, {stalls['dropped']} dropped, {stalls['memory_bytes'] >> 20} MiB of device memory", flush=True)
-    return stalls, [f"{name}: {stalls['dropped']} samples were dropped"] if stalls["dropped"] else []
+    wrong = [f"{name}: {stalls['dropped']} samples were dropped"] if stalls["dropped"] else []
+    wrong += instructions(warpscope, recording, name, stalls)
+    return stalls, wrong
+
+
+def instructions(warpscope, recording, name, stalls):
+    """Prints the hottest instruction of each kernel with lines; returns what is wrong."""
+    table = recording.with_suffix(".csv")
+    run([warpscope, "export", recording, "--table", "instructions", "-o", table])
+    with table.open(newline="") as rows:
+        rows = list(csv.DictReader(rows))
+    hottest = {}
+    for row in rows:  # those with the most time first
+        hottest.setdefault(row["kernel"], row)
+    for kernel, row in hottest.items():
+        print(f"  {kernel[:40]:<40} {row['instruction']:<56} {float(row['share']):6.1%} of its samples, {row['stall']}", flush=True)
+    sampled = {line["kernel"] for line in stalls["lines"] if line["line"]}
+    there = shutil.which("nvdisasm") or any(Path("/usr/local").glob("cuda*/bin/nvdisasm"))
+    return [f"{name}: {kernel} has no instruction" for kernel in sorted(sampled - set(hottest))] if there else []
 
 
 def compare(stalls):
@@ -77,6 +98,10 @@ def main():
         sys.exit(f"cannot compile {SOURCE}: {built.stderr}")
     stalls, wrong = record(options.warpscope, out, "bottlenecks", [program, "40"])
     wrong += compare(stalls)
+    stalls, lost = record(options.warpscope, out, "serialised", [program, "40"], "--stalls=serialised")
+    wrong += lost + compare(stalls)
+    if not stalls["serialised"] or stalls["without_launch"]:
+        wrong.append(f"serialised: {stalls['serialised']}, {stalls['without_launch']} samples have no launch")
     if run([PYTHON, "-c", "import triton"]).returncode == 0:
         stalls, lost = record(options.warpscope, out, "triton", [PYTHON, EXAMPLES / "triton_add.py"])
         wrong += lost

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::support::{
     Ended, Scene,
+    attacker::{id, with_sudo},
     browser::Browser,
     folded,
     jsonl::Events,
@@ -36,6 +37,10 @@ fn record_cubin(scene: &Scene, cubin: &Path, script: &str, options: &str, argume
     let outputs = "-o x.wscope -o x.folded -o x.jsonl -o x.html -o x.svg";
     let options = format!("--sim -q --gpu-only {options} {outputs}");
     let mut command = scene.record(&options, &format!("{} {argument}", program("stalled")));
+    // Whatever is installed here, no disassembler is used but the test's own.
+    let disassembler = scene.path("nvdisasm");
+    let disassembler = if disassembler.exists() { scene.text("nvdisasm") } else { String::new() };
+    command.env("WARPSCOPE_NVDISASM", disassembler);
     Ended::of(command.env("WARPSCOPE_SIM", format!("@{}", scene.text("script")))).exits(0);
     let report = scene.report("x.wscope");
     assert_eq!((number(&report, "kernels"), number(&report, "gpu_time_ns")), (6, 40_000));
@@ -120,6 +125,135 @@ fn outputs_have_lines_and_stalls() {
     assert!(text.contains("sampling took 102 MiB of device memory per context"), "{text}");
     assert!(text.contains("170 samples inside kernels, one every 2^17 cycles"), "{text}");
     assert!(text.contains("10 samples inside kernels have no source line"), "{text}");
+}
+
+/// Writes a stand-in for nvdisasm that checks its arguments and the cubin, runs `before`, and prints instructions of `gather`.
+fn stand_in(scene: &Scene, before: &str) {
+    let text = "#!/bin/sh\n\
+        test \"$1 $2\" = '-c -ndf' && test \"$(head -c 4 \"$3\" | tail -c 3)\" = ELF || exit 1\n";
+    let printed = "printf '%s\\n' '\t.section\t.text.gather,\"ax\",@progbits' 'gather:' '.text.gather:' \
+        '        /*05b0*/                   LDG.E R2, desc[UR4][R4.64] ;' \
+        '        /*05c0*/              @!P0 BRA `(.L_x_1) ;' '.L_x_1:' \
+        '        /*0ae0*/                   STG.E desc[UR4][R8.64], R2 ;'\n";
+    let path = scene.path("nvdisasm");
+    std::fs::write(&path, format!("{text}{before}\n{printed}")).expect("the directory is writable");
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is ours");
+}
+
+/// Check that instructions are between lines and stall reasons, in flame graphs, tables and events, also after the
+/// disassembler is gone.
+#[test]
+fn kernels_continue_with_instructions() {
+    let scene = Scene::new();
+    stand_in(&scene, "");
+    let report = record(&scene, "", "--stalls", "");
+    let tree = [
+        ("first;[GPU_Kernel] gather;tri.py:7;LDG.E R2, desc[UR4][R4.64] +0x5b0;[stall: long scoreboard]", 12),
+        ("first;[GPU_Kernel] gather;tri.py:7;@!P0 BRA 0xae0 +0x5c0;[stall: long scoreboard]", 6),
+        ("first;[GPU_Kernel] gather;tri.py:8;STG.E desc[UR4][R8.64], R2 +0xae0;[issuing]", 6),
+        ("second;[GPU_Kernel] gather;tri.py:7;LDG.E R2, desc[UR4][R4.64] +0x5b0;[stall: long scoreboard]", 4),
+        ("second;[GPU_Kernel] gather;tri.py:7;@!P0 BRA 0xae0 +0x5c0;[stall: long scoreboard]", 2),
+        ("second;[GPU_Kernel] gather;tri.py:8;STG.E desc[UR4][R8.64], R2 +0xae0;[issuing]", 2),
+        ("third;[GPU_Kernel] plain;[stall: barrier]", 8),
+    ];
+    assert_eq!(below(&scene), expected(tree));
+    assert_eq!(report["notes"], Value::Array(Vec::new()));
+    std::fs::remove_file(scene.path("nvdisasm")).expect("it is there");
+    Ended::of(&mut scene.warpscope(&["export", "x.wscope", "-o", "x.folded"])).exits(0);
+    assert_eq!(below(&scene), expected(tree), "from the recording");
+    // The table of lines is still by line.
+    assert_eq!(report["stalls"]["lines"].as_array().map(Vec::len), Some(3));
+    let hottest = &report["stalls"]["instructions"][0];
+    assert_eq!(
+        ["instruction", "line", "stall"].map(|key| hottest[key].as_str().unwrap_or_default()),
+        ["LDG.E R2, desc[UR4][R4.64] +0x5b0", "tri.py:7", "long scoreboard"]
+    );
+    assert_eq!(["samples", "ns"].map(|key| number(hottest, key)), [80, 16_000]);
+    Ended::of(&mut scene.warpscope(&["export", "x.wscope", "--table", "instructions", "-o", "x.csv"])).exits(0);
+    let rows = scene.read("x.csv");
+    let row = "gather,\"LDG.E R2, desc[UR4][R4.64] +0x5b0\",tri.py:7,80,16000,0.500000,long scoreboard,1.000000,";
+    assert!(rows.contains(row) && rows.lines().count() == 4, "{rows}");
+    let text = Ended::of(&mut scene.warpscope(&["report", "--by", "instructions", "x.wscope"])).exits(0);
+    assert!(text.out().contains("STG.E desc[UR4][R8.64], R2 +0xae0"), "{}", text.out());
+    let events = Events::read(&scene.read("x.jsonl"));
+    assert!(events.of("stallsamples").any(|event| event["instruction"] == "STG.E desc[UR4][R8.64], R2"));
+}
+
+/// Check that the disassembler runs as the user who called sudo, and that one that fails is explained once.
+#[test]
+fn disassemblers_run_without_privileges() {
+    let scene = Scene::new();
+    stand_in(&scene, &format!("test \"$(id -u)\" = {} || exit 1", id("-u")));
+    let text = format!("cubin={}\n{SAMPLES}\n", cubin().display());
+    std::fs::write(scene.path("script"), text).expect("the directory is writable");
+    let mut command = scene.record("--sim -q --gpu-only --as-root --stalls -o x.wscope", &program("stalled"));
+    command
+        .env("WARPSCOPE_NVDISASM", scene.text("nvdisasm"))
+        .env("WARPSCOPE_SIM", format!("@{}", scene.text("script")));
+    Ended::of(with_sudo(&mut command)).exits(0);
+    let report = scene.report("x.wscope");
+    assert_eq!(report["stalls"]["instructions"].as_array().map(Vec::len), Some(3), "{}", report["notes"]);
+    let scene = Scene::new();
+    stand_in(&scene, "exit 1");
+    let report = record(&scene, "", "--stalls", "");
+    let notes: Vec<&str> = report["notes"].as_array().expect("notes").iter().filter_map(Value::as_str).collect();
+    assert!(
+        matches!(notes[..], [one] if one.starts_with("the instructions of 1 of 1 cubins are missing")),
+        "{notes:?}"
+    );
+    assert_eq!(report["stalls"]["instructions"], Value::Null);
+}
+
+/// The samples of one kernel that behaves differently in its fourth run, which second() launches.
+const DIFFERENT: &str = "kernel[gather]=8us\nkernel[plain]=4us\n\
+    stall[gather]=0x5b0:long_scoreboard:20:1-3\nstall[gather]=0xae0:wait:20:1-3\nstall[gather]=0xae0:wait:40:4\n";
+
+/// Check that each call path has the lines of its own launches if kernels are serialised, and that they share the mean if
+/// they are not, or if CUPTI does not identify launches.
+#[test]
+fn serialised_kernels_have_lines_of_their_own_launches() {
+    let mean = [
+        ("first;[GPU_Kernel] gather;tri.py:7;[stall: long scoreboard]", 9),
+        ("first;[GPU_Kernel] gather;tri.py:8;[stall: wait]", 15),
+        ("second;[GPU_Kernel] gather;tri.py:7;[stall: long scoreboard]", 3),
+        ("second;[GPU_Kernel] gather;tri.py:8;[stall: wait]", 5),
+        ("third;[GPU_Kernel] plain", 8),
+    ];
+    let own = [
+        ("first;[GPU_Kernel] gather;tri.py:7;[stall: long scoreboard]", 12),
+        ("first;[GPU_Kernel] gather;tri.py:8;[stall: wait]", 12),
+        ("second;[GPU_Kernel] gather;tri.py:8;[stall: wait]", 8),
+        ("third;[GPU_Kernel] plain", 8),
+    ];
+    for (release, option, tree, serialised) in [
+        ("13.0", "--stalls", &mean[..], false),
+        ("13.0", "--stalls=serialised", &own[..], true),
+        ("13.0", "--stalls=serialised,19", &own[..], true),
+        ("12.3", "--stalls=serialised", &mean[..], false),
+    ] {
+        let scene = Scene::new();
+        let script = format!("cubin={}\n{DIFFERENT}release={release}\n", cubin().display());
+        std::fs::write(scene.path("script"), script).expect("the directory is writable");
+        let options = format!("--sim -q --gpu-only {option} -o x.wscope -o x.jsonl");
+        let mut command = scene.record(&options, &program("stalled"));
+        command.env("WARPSCOPE_NVDISASM", "").env("WARPSCOPE_SIM", format!("@{}", scene.text("script")));
+        Ended::of(&mut command).exits(0);
+        Ended::of(&mut scene.warpscope(&["export", "x.wscope", "-o", "x.folded"])).exits(0);
+        let expected: BTreeMap<String, u64> = tree.iter().map(|(path, us)| ((*path).to_owned(), *us)).collect();
+        assert_eq!(below(&scene), expected, "{release} {option}");
+        let report = scene.report("x.wscope");
+        let stalls = &report["stalls"];
+        assert_eq!(stalls["serialised"], serialised, "{stalls}");
+        assert_eq!((number(stalls, "samples"), number(stalls, "without_launch")), (160, 0));
+        let text = Ended::of(&mut scene.warpscope(&["report", "x.wscope"])).exits(0);
+        assert_eq!(text.out().contains("Kernels ran one at a time"), serialised, "{}", text.out());
+        let notes = report["notes"].to_string();
+        assert_eq!(notes.contains("only CUPTI 12.4 or later identifies launches"), release == "12.3", "{notes}");
+        let events = Events::read(&scene.read("x.jsonl"));
+        let launches: std::collections::BTreeSet<u64> =
+            events.of("stallsamples").filter_map(|event| event["correlation"].as_u64()).collect();
+        assert_eq!(launches.len(), if serialised { 4 } else { 0 });
+    }
 }
 
 /// Check that dropped samples and a full hardware buffer are counted, and that GPU time stays exact.

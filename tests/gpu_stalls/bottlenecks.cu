@@ -11,7 +11,7 @@ __global__ void strided(const float *in, float *out, int rounds) {
     unsigned at = (blockIdx.x * blockDim.x + threadIdx.x) * 4099u;
     float sum = 0;
     for (int i = 0; i < rounds; i++) {
-        sum += in[at & (SIZE - 1)]; // bottleneck: long scoreboard
+        sum += in[at & (SIZE - 1)]; // bottleneck: long scoreboard | lg throttle
         at += 65537u * 33u;
     }
     out[blockIdx.x * blockDim.x + threadIdx.x] = sum;

@@ -22,6 +22,7 @@ pub mod attaching;
 pub mod calls;
 mod collector;
 pub mod command;
+mod disassembly;
 pub mod events;
 pub mod flight;
 mod gpu_counters;

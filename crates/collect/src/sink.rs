@@ -11,7 +11,10 @@ use model::{
 };
 use symbols::Kept;
 
-use crate::sources;
+use crate::{
+    disassembly::{self, Disassembly},
+    sources,
+};
 
 /// Returns the first event of a recording that begins now.
 pub fn start(command: Vec<String>, mode: Mode, frequency: u32) -> Start {
@@ -129,14 +132,16 @@ impl Recording {
         let mut fold = std::mem::take(&mut self.fold);
         fold.push(&Event::End(end));
         let mut profile = fold.finish();
-        let symbols::Named { symbols, lines, notes } = symbols::resolve(&profile, kept, options);
+        let symbols::Named { symbols, lines, mut notes } = symbols::resolve(&profile, kept, options);
         let named = symbols.iter().map(|symbol| Event::Symbol(symbol.clone()));
         let located = lines.iter().map(|lines| Event::StallLines(lines.clone()));
         let texts = sources::read(&lines);
         let source = texts.iter().map(|text| Event::SourceText(text.clone()));
-        for event in
-            named.chain(located).chain(source).chain(notes.iter().map(|text| Event::Note(Note { text: text.clone() })))
-        {
+        let Disassembly { texts: instructions, note } = disassembly::read(&profile, kept);
+        notes.extend(note);
+        let code = instructions.iter().map(|text| Event::InstructionText(text.clone()));
+        let noted = notes.iter().map(|text| Event::Note(Note { text: text.clone() }));
+        for event in named.chain(located).chain(source).chain(code).chain(noted) {
             let written = self.writer.push(&event);
             self.written(written);
         }
@@ -159,6 +164,7 @@ impl Recording {
             texts.iter().for_each(|text| profile.stalls.read(text));
             profile.ledger.stalls = profile.stall_ledger();
         }
+        instructions.iter().for_each(|text| profile.stalls.disassemble(text));
         symbols::name_kernels(&mut profile);
         (profile, self.failure)
     }

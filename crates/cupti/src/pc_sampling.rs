@@ -99,7 +99,7 @@ pub mod attribute {
     pub const SCRATCH: u32 = 3;
     /// Bytes of the hardware buffer in device memory (512 MiB).
     pub const HARDWARE_BUFFER: u32 = 4;
-    /// The mode: [`CONTINUOUS`].
+    /// The mode: [`CONTINUOUS`] or [`SERIALISED`].
     pub const MODE: u32 = 5;
     /// Where data goes when sampling is disabled.
     pub const DATA: u32 = 8;
@@ -108,6 +108,8 @@ pub mod attribute {
 
     /// Kernels run concurrently, and samples do not identify their launch.
     pub const CONTINUOUS: u64 = 1;
+    /// Kernels run one at a time, and samples identify their launch ([`super::correlation_offset`]).
+    pub const SERIALISED: u64 = 2;
 }
 
 /// `CUpti_PCSamplingData`: samples by instruction since the last call.
@@ -171,6 +173,11 @@ pub struct ReasonCount {
 /// correlation id follows the common fields.
 pub fn instruction_stride(version: u32) -> usize {
     if version >= 22 { 64 } else { 56 }
+}
+
+/// Returns where an [`Instruction`] has the correlation id of its launch, 4 bytes; `None` if the release has none.
+pub fn correlation_offset(version: u32) -> Option<usize> {
+    (instruction_stride(version) > size_of::<Instruction>()).then_some(size_of::<Instruction>())
 }
 
 /// `cuptiPCSamplingEnable`, `cuptiPCSamplingDisable`

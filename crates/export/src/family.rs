@@ -30,7 +30,7 @@ pub enum Family {
     Range,
     /// Unknown: a lost stack, or a launch that was not seen.
     Unknown,
-    /// A source line of a kernel, or the reason why its warps waited.
+    /// A source line or an instruction of a kernel, or the reason why its warps waited.
     Stall,
 }
 

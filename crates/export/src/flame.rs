@@ -16,7 +16,7 @@ use crate::{
     family::Family,
     idle, memory,
     names::{self, GpuFrames},
-    stalls::{self, Leaves},
+    stalls::{self, leaves::Leaves},
     table::Table,
     waits,
 };
@@ -207,9 +207,7 @@ impl Flame {
                 let amount = launches.entry(frames.clone()).or_default().entry(launch).or_default();
                 *amount = amount.saturating_add(gpu.ns);
             }
-            let below = leaves
-                .filter(|_| lines.len() < MOST_LINES)
-                .and_then(|leaves| leaves.divide(key.process, key.what.kernel()?, [gpu.ns, gpu.count]));
+            let below = leaves.filter(|_| lines.len() < MOST_LINES).and_then(|leaves| leaves.divide(key, gpu));
             let Some(below) = below else {
                 lines.entry(frames).or_default().add(weight);
                 continue;

@@ -246,11 +246,22 @@ impl Lines<'_> {
                 let (pid, session, offset) = (self.session_pid(e.at.session), e.at.session, e.at.offset);
                 let lines = stalls.lines.get(&e.at).map(|lines| lines.iter().map(stalls::line).collect());
                 let (lines, reason) = (lines.unwrap_or_default(), stalls.reason(session, e.reason));
-                let (function, count) = (&*function, e.count);
-                self.line(&Line::StallSamples { pid, session, function, offset, lines, reason, count })
+                let (function, count, correlation) = (&*function, e.count, e.correlation);
+                let instruction = stalls.code.get(&e.at).map(|text| &**text);
+                self.line(&Line::StallSamples {
+                    pid,
+                    session,
+                    correlation,
+                    function,
+                    offset,
+                    lines,
+                    instruction,
+                    reason,
+                    count,
+                })
             }
             Event::StallReason(_) | Event::StallSamples(_) | Event::StallLines(_) | Event::SourceText(_) => Ok(()),
-            Event::StallTotals(_) => Ok(()),
+            Event::StallTotals(_) | Event::InstructionText(_) => Ok(()),
             Event::Energy(e) if view.gpu => {
                 let (ts_ns, gpu, millijoules) = (e.time, format!("GPU-{}", e.gpu), e.millijoules);
                 self.line(&Line::Energy { ts_ns, gpu, millijoules })

@@ -67,6 +67,12 @@ pub fn own_cost(own: Weight) -> Option<String> {
         .then(|| format!("{samples} in warpscope's own code, CUPTI or probes ({}): not shown", time(own.amount)))
 }
 
+/// How the time of kernels is divided.
+const CONTINUOUS: &str =
+    "The exact time of each kernel is divided among its lines by samples, equally for all its call paths";
+const SERIALISED: &str = "Kernels ran one at a time, not concurrently (--stalls=serialised). \
+                          The exact time of each call path is divided among the lines of a kernel by its own samples";
+
 /// Describes what was sampled inside kernels, and how it is shown. This is no loss.
 pub fn sampled(ledger: &StallLedger) -> Vec<String> {
     let mut sentences = Vec::new();
@@ -79,10 +85,13 @@ pub fn sampled(ledger: &StallLedger) -> Vec<String> {
             memory => format!("sampling took {} of device memory per context", bytes(memory)),
         };
         sentences.push(format!(
-            "{} inside kernels, one every 2^{} cycles on each multiprocessor; {memory}. \
-             The exact time of each kernel is divided among its lines by samples, equally for all its call paths",
+            "{} inside kernels, one every 2^{} cycles on each multiprocessor; {memory}. {}",
             counted(ledger.samples, "sample", "samples"),
             ledger.period,
+            match ledger.serialised {
+                true => SERIALISED,
+                false => CONTINUOUS,
+            },
         ));
     }
     if ledger.other_kernels > 0 {
@@ -93,7 +102,7 @@ pub fn sampled(ledger: &StallLedger) -> Vec<String> {
 }
 
 /// Returns one sentence for each loss of samples inside kernels.
-fn samples_lost(ledger: &StallLedger) -> [(u64, &'static str); 7] {
+fn samples_lost(ledger: &StallLedger) -> [(u64, &'static str); 8] {
     [
         (
             ledger.without_line,
@@ -102,6 +111,10 @@ fn samples_lost(ledger: &StallLedger) -> [(u64, &'static str); 7] {
         (
             ledger.in_functions,
             "sample is in a device function that is no kernel: it is only in the table of stalls|samples are in device functions that are no kernels: they are only in the table of stalls",
+        ),
+        (
+            ledger.without_launch,
+            "sample inside a kernel has no known launch: it counts for all call paths of its kernel|samples inside kernels have no known launch: they count for all call paths of their kernel",
         ),
         (
             ledger.dropped,
@@ -429,6 +442,7 @@ mod tests {
             all.extend([
                 stalls(StallLedger { without_line: 2, ..StallLedger::default() }),
                 stalls(StallLedger { in_functions: 2, ..StallLedger::default() }),
+                stalls(StallLedger { without_launch: 2, ..StallLedger::default() }),
                 stalls(StallLedger { dropped: 2, ..StallLedger::default() }),
                 stalls(StallLedger { unsent: 2, ..StallLedger::default() }),
                 stalls(StallLedger { buffer_full: 2, ..StallLedger::default() }),

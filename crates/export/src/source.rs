@@ -128,7 +128,7 @@ mod tests {
         profile.stalls.locate(&StallLines { at: at(16), lines: vec![line("", 9), line("weigh", 3)] });
         profile.stalls.locate(&StallLines { at: at(32), lines: vec![line("", 9)] });
         for (offset, reason, count) in [(16, 0, 40), (16, 1, 10), (32, 0, 30), (48, 0, 20)] {
-            profile.stalls.add(&StallSamples { at: at(offset), reason, count });
+            profile.stalls.add(&StallSamples { at: at(offset), reason, count, correlation: 0 });
         }
         profile.stalls.read(&SourceText {
             file: "/a.cu".into(),

@@ -2,25 +2,23 @@
 //!
 //! A sample belongs to a kernel, not to one of its launches. So the exact time of each call path's launches is divided
 //! among the instructions in proportion to the samples of the kernel: equally for all call paths. Widths stay GPU time,
-//! and totals stay exact.
+//! and totals stay exact. If kernels were serialised, each call path is divided by its own samples.
+
+pub(crate) mod leaves;
 
 use std::collections::{BTreeMap, HashMap};
 
 use model::{
-    event::{ProcessId, SourceLine},
+    event::{Instruction, SourceLine},
     fold::divide,
     profile::Profile,
-    stalls::StallLedger,
+    stalls::{StallLedger, Stalls},
 };
 use serde::Serialize;
 
 use crate::{family::Family, names};
 
-/// The most lines and reasons below one kernel. The others are added up.
-const MOST_LEAVES: usize = 200;
-/// The frame of the others.
-const OTHERS: &str = "[other instructions]";
-/// The most rows of the table in a summary.
+/// The most rows of each table in a summary.
 const MOST_ROWS: usize = 100;
 
 /// The name and the meaning of each stall reason, by CUPTI's name.
@@ -85,53 +83,9 @@ pub(crate) fn line(line: &SourceLine) -> String {
     }
 }
 
-/// One line and reason below a kernel.
-struct Leaf {
-    /// Source lines, outermost first, then the reason.
-    frames: Vec<String>,
-    samples: u64,
-}
-
-/// What is below each kernel of each process, by its index in the profile.
-pub(crate) struct Leaves(HashMap<(ProcessId, u32), Vec<Leaf>>);
-
-impl Leaves {
-    pub(crate) fn of(profile: &Profile) -> Self {
-        let stalls = &profile.stalls;
-        let mut sums: BTreeMap<(ProcessId, u32), BTreeMap<Vec<String>, u64>> = BTreeMap::new();
-        for ((at, index), count) in &stalls.samples {
-            let Some(kernel) = stalls.functions.get(&(at.session, at.function)) else { continue };
-            let process = profile.sessions.get(&at.session).map_or(ProcessId(0), |session| session.process);
-            let lines = stalls.lines.get(at).map(|lines| lines.iter().map(line)).into_iter().flatten();
-            let frames = lines.chain([frame(stalls.reason(at.session, *index))]).collect();
-            let sum = sums.entry((process, *kernel)).or_default().entry(frames).or_default();
-            *sum = sum.saturating_add(*count);
-        }
-        let bounded = |sums: BTreeMap<Vec<String>, u64>| {
-            let mut leaves: Vec<Leaf> = sums.into_iter().map(|(frames, samples)| Leaf { frames, samples }).collect();
-            leaves.sort_by_key(|leaf| std::cmp::Reverse(leaf.samples));
-            if leaves.len() > MOST_LEAVES {
-                let rest = leaves.split_off(MOST_LEAVES);
-                let samples = rest.iter().fold(0_u64, |sum, leaf| sum.saturating_add(leaf.samples));
-                leaves.push(Leaf { frames: vec![OTHERS.to_owned()], samples });
-            }
-            leaves
-        };
-        Self(sums.into_iter().map(|(kernel, sums)| (kernel, bounded(sums))).collect())
-    }
-
-    /// Divides a kernel's time and the number of its runs among what is below it. `None` if it has no samples.
-    pub(crate) fn divide(
-        &self,
-        process: ProcessId,
-        kernel: u32,
-        [ns, count]: [u64; 2],
-    ) -> Option<impl Iterator<Item = (&[String], u64, u64)>> {
-        let leaves = self.0.get(&(process, kernel))?;
-        let samples: Vec<u64> = leaves.iter().map(|leaf| leaf.samples).collect();
-        let both = divide(ns, &samples).into_iter().zip(divide(count, &samples));
-        Some(leaves.iter().zip(both).map(|(leaf, (ns, count))| (&leaf.frames[..], ns, count)))
-    }
+/// Returns the frame of an instruction, if its text is known: `LDG.E R2, desc[UR4][R4.64] +0x1a0`.
+fn instruction(stalls: &Stalls, at: &Instruction) -> Option<String> {
+    stalls.code.get(at).map(|text| format!("{} +{:#x}", names::clean(text), at.offset))
 }
 
 /// The family of a frame below a kernel.
@@ -147,6 +101,9 @@ pub struct StallSummary {
     pub reasons: BTreeMap<String, &'static str>,
     /// By kernel and line, those with the most GPU time first.
     pub lines: Vec<StallLine>,
+    /// By kernel and instruction, those with the most GPU time first; empty without a disassembler.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub instructions: Vec<StallInstruction>,
 }
 
 /// A line of a kernel.
@@ -156,6 +113,28 @@ pub struct StallLine {
     pub kernel: String,
     /// The line, after those that it was inlined into; empty if it is not known.
     pub line: String,
+    /// Its samples.
+    #[serde(flatten)]
+    pub stalled: Stalled,
+}
+
+/// An instruction of a kernel.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StallInstruction {
+    /// The kernel.
+    pub kernel: String,
+    /// The instruction and its offset.
+    pub instruction: String,
+    /// Its line, after those that it was inlined into; empty if it is not known.
+    pub line: String,
+    /// Its samples.
+    #[serde(flatten)]
+    pub stalled: Stalled,
+}
+
+/// The samples of a line or an instruction.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Stalled {
     /// Samples.
     pub samples: u64,
     /// Of the samples of the kernel.
@@ -164,7 +143,7 @@ pub struct StallLine {
     pub ns: u64,
     /// The stall reason with the most samples, in words.
     pub stall: String,
-    /// Of the samples of the line.
+    /// Of these samples.
     pub stall_share: f64,
     /// What it means.
     pub meaning: &'static str,
@@ -173,16 +152,40 @@ pub struct StallLine {
 /// Sums up the samples of a recording, with a limited number of lines; `None` if nothing was sampled.
 pub(crate) fn summary(profile: &Profile) -> Option<StallSummary> {
     let ledger = profile.ledger.stalls?;
-    let mut lines = lines(profile);
+    let (mut lines, mut instructions) = (lines(profile), instructions(profile));
     lines.truncate(MOST_ROWS);
+    instructions.truncate(MOST_ROWS);
     let stalls = &profile.stalls;
     let used = stalls.samples.keys().map(|(at, index)| stalls.reason(at.session, *index));
     let reasons = used.map(|name| (reason(name), meaning(name))).collect();
-    Some(StallSummary { ledger, reasons, lines })
+    Some(StallSummary { ledger, reasons, lines, instructions })
 }
 
 /// Returns all lines with samples.
 pub(crate) fn lines(profile: &Profile) -> Vec<StallLine> {
+    let rows = stalled(profile, |at| place(&profile.stalls, at));
+    rows.into_iter().map(|(kernel, line, stalled)| StallLine { kernel, line, stalled }).collect()
+}
+
+/// Returns all instructions with samples whose text is known.
+pub(crate) fn instructions(profile: &Profile) -> Vec<StallInstruction> {
+    if profile.stalls.code.is_empty() {
+        return Vec::new();
+    }
+    let stalls = &profile.stalls;
+    // Those without a text count for the share, and for the time.
+    let rows = stalled(profile, |at| (instruction(stalls, at).unwrap_or_default(), place(stalls, at)));
+    let row = |(kernel, (instruction, line), stalled)| StallInstruction { kernel, instruction, line, stalled };
+    rows.into_iter().map(row).filter(|row| !row.instruction.is_empty()).collect()
+}
+
+/// Returns the line of an instruction, after those that it was inlined into; empty if it is not known.
+fn place(stalls: &Stalls, at: &Instruction) -> String {
+    stalls.lines.get(at).map(|lines| lines.iter().map(line).collect::<Vec<_>>().join(" > ")).unwrap_or_default()
+}
+
+/// Divides the time of each kernel among the parts that `part` names; those with the most time come first.
+fn stalled<P: Ord>(profile: &Profile, part: impl Fn(&Instruction) -> P) -> Vec<(String, P, Stalled)> {
     let stalls = &profile.stalls;
     let mut times: HashMap<u32, u64> = HashMap::new();
     for (key, weight) in &profile.gpu {
@@ -191,35 +194,35 @@ pub(crate) fn lines(profile: &Profile) -> Vec<StallLine> {
             *time = time.saturating_add(weight.ns);
         }
     }
-    let mut kernels: BTreeMap<u32, BTreeMap<String, BTreeMap<&str, u64>>> = BTreeMap::new();
+    let mut kernels: BTreeMap<u32, BTreeMap<P, BTreeMap<&str, u64>>> = BTreeMap::new();
     for ((at, index), count) in &stalls.samples {
         let Some(kernel) = stalls.functions.get(&(at.session, at.function)) else { continue };
-        let text = stalls.lines.get(at).map(|lines| lines.iter().map(line).collect::<Vec<_>>().join(" > "));
-        let reasons = kernels.entry(*kernel).or_default().entry(text.unwrap_or_default()).or_default();
+        let reasons = kernels.entry(*kernel).or_default().entry(part(at)).or_default();
         let sum = reasons.entry(stalls.reason(at.session, *index)).or_default();
         *sum = sum.saturating_add(*count);
     }
     let mut rows = Vec::new();
-    for (kernel, lines) in kernels {
-        let samples: Vec<u64> = lines.values().map(|reasons| reasons.values().sum()).collect();
+    for (kernel, parts) in kernels {
+        let samples: Vec<u64> = parts.values().map(|reasons| reasons.values().sum()).collect();
         let whole: u64 = samples.iter().sum();
         let time = divide(times.get(&kernel).copied().unwrap_or(0), &samples);
-        for (((line, reasons), samples), ns) in lines.into_iter().zip(samples).zip(time) {
+        for (((part, reasons), samples), ns) in parts.into_iter().zip(samples).zip(time) {
             let most = reasons.iter().max_by_key(|(name, count)| (**count, std::cmp::Reverse(**name)));
             let (name, count) = most.map_or(("unknown", 0), |(name, count)| (*name, *count));
-            rows.push(StallLine {
-                kernel: names::kernel(profile, kernel).to_owned(),
-                line,
+            let stalled = Stalled {
                 samples,
                 share: samples as f64 / whole.max(1) as f64,
                 ns,
                 stall: reason(name),
                 stall_share: count as f64 / samples.max(1) as f64,
                 meaning: meaning(name),
-            });
+            };
+            rows.push((names::kernel(profile, kernel).to_owned(), part, stalled));
         }
     }
-    rows.sort_by(|a, b| (b.ns, b.samples, &a.kernel, &a.line).cmp(&(a.ns, a.samples, &b.kernel, &b.line)));
+    rows.sort_by(|(a_kernel, a, one), (b_kernel, b, other)| {
+        (other.ns, other.samples, a_kernel, a).cmp(&(one.ns, one.samples, b_kernel, b))
+    });
     rows
 }
 

@@ -32,6 +32,8 @@ pub enum Table {
     Verdicts,
     /// Source lines of kernels, by GPU time, and why their warps waited.
     Stalls,
+    /// Instructions of kernels, by GPU time, and why their warps waited.
+    Instructions,
     /// The ledger.
     Ledger,
 }

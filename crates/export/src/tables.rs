@@ -15,7 +15,7 @@ use model::{
 use crate::{
     Events, Flames, Table, View, energy, names,
     occupancy::{self, ShapeOccupancy},
-    stalls::{self, StallLine},
+    stalls::{self, StallInstruction, StallLine, Stalled},
     user_code::user_path,
     verdicts::{self, KernelVerdict},
     weighted::Weighted,
@@ -70,6 +70,7 @@ impl Table {
         ("counters", Self::Counters),
         ("verdicts", Self::Verdicts),
         ("stalls", Self::Stalls),
+        ("instructions", Self::Instructions),
         ("ledger", Self::Ledger),
     ];
 
@@ -91,6 +92,7 @@ impl Table {
             Self::Counters => counters(profile),
             Self::Verdicts => verdicts(profile),
             Self::Stalls => stalls(profile),
+            Self::Instructions => instructions(profile),
             Self::Ledger => ledger(profile)?,
         })
     }
@@ -360,24 +362,37 @@ fn verdicts(profile: &Profile) -> Rows {
     }
 }
 
-/// Returns the lines of kernels. The share is that of the kernel's samples, the stall's that of the line's.
+/// Returns the lines of kernels.
 fn stalls(profile: &Profile) -> Rows {
-    let row = |line: StallLine| {
-        vec![
-            Cell::Text(line.kernel),
-            Cell::Text(line.line),
-            Cell::Count(line.samples),
-            Cell::Ns(line.ns),
-            Cell::Share(line.share),
-            Cell::Text(line.stall),
-            Cell::Share(line.stall_share),
-            Cell::Text(line.meaning.to_owned()),
-        ]
-    };
+    let row = |line: StallLine| stalled([line.kernel, line.line], line.stalled);
     Rows {
-        columns: vec!["kernel", "line", "samples", "ns", "share", "stall", "stall_share", "meaning"],
+        columns: ["kernel", "line"].into_iter().chain(STALLED).collect(),
         rows: stalls::lines(profile).into_iter().map(row).collect(),
     }
+}
+
+/// Returns the instructions of kernels.
+fn instructions(profile: &Profile) -> Rows {
+    let row = |at: StallInstruction| stalled([at.kernel, at.instruction, at.line], at.stalled);
+    Rows {
+        columns: ["kernel", "instruction", "line"].into_iter().chain(STALLED).collect(),
+        rows: stalls::instructions(profile).into_iter().map(row).collect(),
+    }
+}
+
+/// The share is that of the kernel's samples, the stall's that of the line's or instruction's.
+const STALLED: [&str; 6] = ["samples", "ns", "share", "stall", "stall_share", "meaning"];
+
+fn stalled<const N: usize>(names: [String; N], stalled: Stalled) -> Vec<Cell> {
+    let cells = [
+        Cell::Count(stalled.samples),
+        Cell::Ns(stalled.ns),
+        Cell::Share(stalled.share),
+        Cell::Text(stalled.stall),
+        Cell::Share(stalled.stall_share),
+        Cell::Text(stalled.meaning.to_owned()),
+    ];
+    names.into_iter().map(Cell::Text).chain(cells).collect()
 }
 
 fn ledger(profile: &Profile) -> io::Result<Rows> {

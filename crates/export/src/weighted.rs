@@ -19,7 +19,7 @@ use crate::{
     events::Events,
     flame::{Measure, View},
     names::{self, GpuFrames},
-    stalls::Leaves,
+    stalls::leaves::Leaves,
     waits,
 };
 
@@ -153,9 +153,7 @@ impl<'a> Gather<'a> {
             }
             frames.push(self.own(gpu_frames.raw_name(key.device, key.what)));
             let origin = Origin { process: key.process, tid: None, device: Some(key.device), stream: Some(key.stream) };
-            let below =
-                key.what.kernel().and_then(|kernel| leaves.divide(key.process, kernel, [weight.ns, weight.count]));
-            let Some(below) = below else {
+            let Some(below) = leaves.divide(key, weight) else {
                 self.add(origin, frames.clone(), time, weight.ns);
                 self.add(origin, frames, operations, weight.count);
                 continue;

@@ -15,10 +15,10 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use cupti::ids::{domain, resource, result};
 use cupti::pc_sampling::{
     Attribute, ConfigurationParams, ContextParams, Data, DataParams, Instruction, REASON_NAME, ReasonCount,
-    ReasonCountParams, ReasonsParams, attribute, instruction_stride,
+    ReasonCountParams, ReasonsParams, attribute, correlation_offset, instruction_stride,
 };
 use cupti::types::{CuptiResult, Subscriber};
-use wire::Notice;
+use wire::{Notice, StallSampling};
 
 use crate::library::{self, Cupti, PcSampling};
 use crate::names::{NAMES_SEEN, Named};
@@ -53,6 +53,9 @@ const PART: &[u8] = b"_not_issued";
 /// The logarithm to base 2 of the cycles between two samples; 0 if kernels are not sampled.
 static PERIOD: AtomicU32 = AtomicU32::new(0);
 
+/// Kernels run one at a time, and samples identify their launch.
+static SERIALISED: AtomicBool = AtomicBool::new(false);
+
 /// Sampling has ended for this session: another client uses CUPTI, or has used it.
 static ENDED: AtomicBool = AtomicBool::new(false);
 
@@ -82,6 +85,7 @@ impl State {
             memory: 0,
             period: 0,
             cubins_refused: 0,
+            serialised: 0,
         };
         Self { samplers: Vec::new(), reasons: [false; MOST_REASONS], totals: NOTHING, sent: NOTHING, due: 0 }
     }
@@ -143,18 +147,24 @@ impl Buffer {
     /// Sends what CUPTI wrote, and empties the buffer.
     fn deliver(&mut self, reasons: &[bool; MOST_REASONS], totals: &mut wire::StallTotals) {
         let stride = instruction_stride(library::cupti_version());
+        let serialised = SERIALISED.load(Ordering::Relaxed);
+        let correlation = correlation_offset(library::cupti_version()).filter(|_| serialised);
         totals.other_kernels += self.data.other_kernels;
         totals.dropped += self.data.dropped;
         for index in 0..self.data.count.min(ROOM) {
             // SAFETY: CUPTI has filled in this many, at this distance.
             let at = unsafe { &*self.data.instructions.byte_add(index * stride).cast::<Instruction>() };
-            deliver_one(at, reasons, totals);
+            let correlation = correlation.map_or(0, |offset| {
+                // SAFETY: the release has this field there.
+                unsafe { self.data.instructions.byte_add(index * stride + offset).cast::<u32>().read() }
+            });
+            deliver_one(at, correlation, reasons, totals);
         }
         (self.data.count, self.data.dropped, self.data.other_kernels, self.data.full) = (0, 0, 0, 0);
     }
 }
 
-fn deliver_one(at: &Instruction, reasons: &[bool; MOST_REASONS], totals: &mut wire::StallTotals) {
+fn deliver_one(at: &Instruction, correlation: u32, reasons: &[bool; MOST_REASONS], totals: &mut wire::StallTotals) {
     let name = match at.function.is_null() {
         true => c"",
         // SAFETY: CUPTI's names end in 0.
@@ -177,6 +187,7 @@ fn deliver_one(at: &Instruction, reasons: &[bool; MOST_REASONS], totals: &mut wi
             offset: at.offset,
             reason: index,
             count: samples,
+            correlation,
         };
         let mut bytes = [0; wire::StallSamples::SIZE];
         message.encode(&mut bytes);
@@ -205,8 +216,8 @@ pub fn begin() {
 
 /// Enables the callbacks that sampling needs, if it was requested.
 pub fn subscribe(cupti: &Cupti, subscriber: Subscriber, notices: &mut Notices) {
-    let period = environment::variable(wire::STALLS_VARIABLE).and_then(|text| text.parse().ok());
-    let Some(period) = period.filter(|period| (5..=LONGEST).contains(period)) else { return };
+    let wanted = environment::variable(wire::STALLS_VARIABLE).and_then(|text| text.parse().ok());
+    let Some(StallSampling { period, serialised }) = wanted else { return };
     if ENDED.load(Ordering::Relaxed) {
         return;
     }
@@ -222,6 +233,12 @@ pub fn subscribe(cupti: &Cupti, subscriber: Subscriber, notices: &mut Notices) {
         let outcome = unsafe { (cupti.enable_callback)(1, subscriber, domain::RESOURCE, cbid) };
         notices.check(cupti, "cuptiEnableCallback(RESOURCE)", outcome);
     }
+    // Without the launches of samples, it would be slower for nothing.
+    let identifies = correlation_offset(library::cupti_version()).is_some();
+    if serialised && !identifies {
+        notices.add(Notice::NoStalls, format!("{} CUPTI before 12.4", wire::NOT_SERIALISED));
+    }
+    SERIALISED.store(serialised && identifies, Ordering::Relaxed);
     PERIOD.store(period, Ordering::Relaxed);
 }
 
@@ -258,10 +275,13 @@ pub fn on_context(cbid: u32, context: *mut c_void) {
                     state.totals.memory = state.totals.memory.max(before.saturating_sub(after));
                 }
                 (state.totals.buffer, state.totals.period) = (HARDWARE_BUFFER, period.max(state.totals.period));
+                state.totals.serialised = SERIALISED.load(Ordering::Relaxed).into();
                 state.samplers.push(sampler);
             }
             Err(failed) => state.refuse(cupti, &failed),
         }
+        // Before the first kernel: whether samples identify their launch.
+        state.report();
     } else if let Some(index) = state.samplers.iter().position(|sampler| sampler.context == context) {
         let mut sampler = state.samplers.swap_remove(index);
         state.collect_from(sampling, &mut sampler);
@@ -413,11 +433,15 @@ impl Sampler {
 
     fn configure(&mut self, sampling: &PcSampling) -> Result<(), Failed> {
         let last: *mut Data = &mut *self.last.data;
+        let mode = match SERIALISED.load(Ordering::Relaxed) {
+            true => attribute::SERIALISED,
+            false => attribute::CONTINUOUS,
+        };
         let mut attributes = [
             Attribute::new(attribute::PERIOD, self.period.into()),
             Attribute::new(attribute::HARDWARE_BUFFER, HARDWARE_BUFFER),
             Attribute::new(attribute::SCRATCH, SCRATCH),
-            Attribute::new(attribute::MODE, attribute::CONTINUOUS),
+            Attribute::new(attribute::MODE, mode),
             Attribute::new(attribute::DATA, last.expose_provenance() as u64),
             // Last: releases before 11.8 do not know it.
             Attribute::new(attribute::WORKER_SLEEP, WORKER_SLEEP),

@@ -37,7 +37,9 @@ pub use nvtx::{Range, RangeName, RangedLaunch};
 pub use pm::PmSamples;
 pub use process::{ADDRESS, Exit, Mapping, Origin, Process, Thread};
 pub use stack::{Frame, FrameKind, NamedFrame, Sample, Stack, StackEnd, Symbol};
-pub use stall::{Instruction, SourceLine, SourceText, StallLines, StallReason, StallSamples, StallTotals};
+pub use stall::{
+    Instruction, InstructionText, SourceLine, SourceText, StallLines, StallReason, StallSamples, StallTotals,
+};
 pub use trace::{Call, ErrorSum, Function, FunctionId, KernelSum, Layer, Memory, MemorySum, Sum, Switch};
 
 /// Anything that a recording can contain.
@@ -101,6 +103,8 @@ pub enum Event {
     StallSamples(StallSamples),
     /// The source of such an instruction.
     StallLines(StallLines),
+    /// The text of such an instruction.
+    InstructionText(InstructionText),
     /// Lines of a source file that has such instructions.
     SourceText(SourceText),
     /// What a session counted while it sampled.

@@ -23,6 +23,7 @@ mod gpu;
 mod monitors;
 mod ranks;
 mod spread;
+mod stalled;
 #[cfg(test)]
 mod tests;
 
@@ -303,6 +304,9 @@ fn settle(cause: Cause<'_>, gpu: &mut GpuTime, profile: &mut Profile, on_joined:
             let process = launch.map_or_else(session, |launch| launch.process);
             let range = gpu.ranged.of(activity);
             profile.ranges.activity(range, activity);
+            if let Some(launch) = launch.filter(|_| !profile.stalls.totals.is_empty()) {
+                gpu.stalled.ran(launch, &mut profile.stalls);
+            }
             gpu.settle(&joined, process, range);
             on_joined(joined);
         }

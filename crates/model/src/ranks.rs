@@ -134,6 +134,7 @@ impl Selection {
             Event::StallReason(e) => session(e.session),
             Event::StallSamples(e) => session(e.at.session),
             Event::StallLines(e) => session(e.at.session),
+            Event::InstructionText(e) => session(e.at.session),
             Event::StallTotals(e) => session(e.session),
             Event::KernelName(e) => session(e.session),
             Event::Device(e) => session(e.session),

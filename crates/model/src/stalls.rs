@@ -1,7 +1,8 @@
 //! Samples of instructions on GPUs: where the warps of each kernel were, and why they waited.
 //!
 //! CUPTI samples continuously, so a sample belongs to a function, not to one run of a kernel. Samples are therefore
-//! summed by instruction and reason. Displays divide the exact time of a kernel's runs by them.
+//! summed by instruction and reason. Displays divide the exact time of a kernel's runs by them. If kernels were serialised,
+//! a sample belongs to a launch, and samples are summed by the launch's stack as well.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,7 +10,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use crate::event::{
-    Instruction, SessionId, SourceLine, SourceText, StallLines, StallReason, StallSamples, StallTotals,
+    Instruction, InstructionText, ProcessId, SessionId, SourceLine, SourceText, StackId, StallLines, StallReason,
+    StallSamples, StallTotals,
 };
 
 /// The maximum number of sums, about 100 MB, and of the other entries.
@@ -23,8 +25,14 @@ pub struct Stalls {
     reasons: BTreeMap<(SessionId, u32), Arc<str>>,
     /// Samples by instruction and number of the reason.
     pub samples: FxHashMap<(Instruction, u32), u64>,
+    /// The same samples by the process and the stack that launched the kernel, as far as their launch is known.
+    pub by_stack: FxHashMap<(ProcessId, StackId, Instruction, u32), u64>,
+    /// Samples that identify a launch that is not known.
+    pub without_launch: u64,
     /// The source of instructions, as far as it is known.
     pub lines: FxHashMap<Instruction, Arc<[SourceLine]>>,
+    /// The text of instructions, as far as it is known.
+    pub code: FxHashMap<Instruction, Arc<str>>,
     /// Lines of source files, by path and number.
     pub texts: BTreeMap<Arc<str>, BTreeMap<u32, Box<str>>>,
     texts_kept: usize,
@@ -65,6 +73,10 @@ pub struct StallLedger {
     pub period: u32,
     /// Cubins with line information that did not fit into the limits.
     pub cubins_refused: u64,
+    /// Kernels ran one at a time, and samples identify their launch.
+    pub serialised: bool,
+    /// Samples whose launch is not known although kernels ran one at a time.
+    pub without_launch: u64,
 }
 
 impl Stalls {
@@ -77,6 +89,9 @@ impl Stalls {
 
     /// Adds samples.
     pub fn add(&mut self, samples: &StallSamples) {
+        if samples.correlation != 0 {
+            add(&mut self.without_launch, samples.count);
+        }
         let key = (samples.at, samples.reason);
         let room = self.samples.len() < MAX_SUMS;
         match self.samples.get_mut(&key) {
@@ -92,6 +107,31 @@ impl Stalls {
     pub fn locate(&mut self, lines: &StallLines) {
         if self.lines.len() < MAX_SUMS {
             self.lines.insert(lines.at, lines.lines.as_slice().into());
+        }
+    }
+
+    /// Adds samples to the stack that launched their kernel. They have been added before, to those without a launch.
+    pub fn place(&mut self, process: ProcessId, stack: StackId, samples: &StallSamples) {
+        let key = (process, stack, samples.at, samples.reason);
+        let room = self.by_stack.len() < MAX_SUMS;
+        let sum = match self.by_stack.get_mut(&key) {
+            Some(sum) => sum,
+            None if room => self.by_stack.entry(key).or_default(),
+            None => return,
+        };
+        add(sum, samples.count);
+        self.without_launch = self.without_launch.saturating_sub(samples.count);
+    }
+
+    /// Whether a session's samples identify their launch.
+    pub fn is_serialised(&self, session: SessionId) -> bool {
+        self.totals.get(&session).is_some_and(|totals| totals.serialised)
+    }
+
+    /// Adds the text of an instruction.
+    pub fn disassemble(&mut self, text: &InstructionText) {
+        if self.code.len() < MAX_SUMS {
+            self.code.insert(text.at, text.text.as_str().into());
         }
     }
 
@@ -122,7 +162,8 @@ impl Stalls {
         if self.totals.is_empty() && self.samples.is_empty() {
             return None;
         }
-        let mut ledger = StallLedger { unsent: self.merged, ..StallLedger::default() };
+        let without_launch = self.without_launch;
+        let mut ledger = StallLedger { unsent: self.merged, without_launch, ..StallLedger::default() };
         for ((at, _), count) in &self.samples {
             add(&mut ledger.samples, *count);
             let kernel = self.functions.get(&(at.session, at.function)).copied();
@@ -144,6 +185,7 @@ impl Stalls {
             ledger.buffer_bytes = ledger.buffer_bytes.max(totals.buffer_bytes);
             ledger.memory_bytes = ledger.memory_bytes.max(totals.memory_bytes);
             ledger.period = ledger.period.max(totals.period);
+            ledger.serialised |= totals.serialised;
         }
         Some(ledger)
     }
@@ -165,7 +207,7 @@ mod tests {
         assert_eq!(stalls.ledger(|_| true), None);
         let at = |offset| Instruction { session: SessionId(1), cubin: 4, function: 2, offset };
         for (offset, reason, count) in [(16, 0, 3), (16, 0, 4), (16, 1, 1), (32, 0, 2)] {
-            stalls.add(&StallSamples { at: at(offset), reason, count });
+            stalls.add(&StallSamples { at: at(offset), reason, count, correlation: 0 });
         }
         assert_eq!((stalls.samples[&(at(16), 0)], stalls.samples.len()), (7, 3));
         assert_eq!(stalls.unlocated().len(), 2);

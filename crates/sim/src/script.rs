@@ -28,7 +28,7 @@
 //! | `unseen_nodes` | number | the first nodes of graphs are not reported, as if created before CUPTI was attached (0) |
 //! | `instantiation` | `creates` | instantiating a graph also reports its nodes as created |
 //! | `cubin` | path | the cubin of every module (none) |
-//! | `stall[KERNEL]` | `OFFSET:REASON:SAMPLES` | PC sampling: samples that each run of the kernel adds at an offset; may be repeated |
+//! | `stall[KERNEL]` | `OFFSET:REASON:SAMPLES[:RUNS]` | PC sampling: samples that each run of the kernel adds at an offset, or only some runs (`2`, or `1-3`); may be repeated |
 //! | `stalls` | `permission`, `unsupported`, `busy` | PC sampling cannot be enabled, for this reason |
 //! | `stall_drop` | `1/N` | the samples of every Nth kernel are dropped and counted |
 //! | `stall_full` | number | at this collection of samples the hardware buffer is full, until sampling is enabled again |
@@ -49,6 +49,7 @@
 
 mod values;
 
+use std::ops::RangeInclusive;
 use std::sync::OnceLock;
 
 use cupti::release::{RELEASES, Release};
@@ -80,18 +81,24 @@ pub struct Stall {
     pub reason: String,
     /// The number of samples.
     pub samples: u32,
+    /// The runs that add them, from 1.
+    pub runs: RangeInclusive<u64>,
 }
 
 impl Stall {
     fn parse(function: &str, value: &str) -> Result<Self, String> {
         let mut parts = value.split(':');
-        let (Some(offset), Some(reason), Some(samples), None) =
-            (parts.next(), parts.next(), parts.next(), parts.next())
+        let (Some(offset), Some(reason), Some(samples), runs, None) =
+            (parts.next(), parts.next(), parts.next(), parts.next(), parts.next())
         else {
-            return Err(format!("`{value}` is not of the form OFFSET:REASON:SAMPLES"));
+            return Err(format!("`{value}` is not of the form OFFSET:REASON:SAMPLES[:RUNS]"));
+        };
+        let runs = match runs.map(|runs| runs.split_once('-').unwrap_or((runs, runs))) {
+            Some((first, last)) => number(first)?..=number(last)?,
+            None => 1..=u64::MAX,
         };
         let offset = offset_of(offset)?;
-        Ok(Self { function: function.into(), offset, reason: reason.into(), samples: number(samples)? })
+        Ok(Self { function: function.into(), offset, reason: reason.into(), samples: number(samples)?, runs })
     }
 }
 
@@ -440,7 +447,9 @@ mod tests {
         assert!(script.per_thread && script.deliver_on_launcher);
         assert_eq!(script.unseen_nodes, 5);
         let (function, reason) = ("mat".to_owned(), "long_scoreboard".to_owned());
-        assert_eq!(script.stalls, [Stall { function, offset: 0x5b0, reason, samples: 3 }]);
+        assert_eq!(script.stalls, [Stall { function, offset: 0x5b0, reason, samples: 3, runs: 1..=u64::MAX }]);
+        let runs = |text: &str| Stall::parse("mat", text).map(|stall| stall.runs);
+        assert_eq!((runs("1:wait:2:3"), runs("1:wait:2:1-4")), (Ok(3..=3), Ok(1..=4)));
         assert_eq!((script.cubin.as_deref(), script.stall_drop.period), (Some("/tmp/c"), 4));
         assert_eq!((script.stall_fault, script.stall_full), (Some(StallFault::Busy), Some(2)));
         assert_eq!((script.watts, script.meter.as_deref()), ((70, 500), Some("/tmp/m")));
@@ -474,6 +483,7 @@ mod tests {
             "function_name=20",
             "kernel_name=16:1024",
             "pm[x]=1:2:3:4",
+            "stall[x]=1:wait:2:x",
         ] {
             assert!(Script::parse([bad]).is_err(), "{bad}");
         }

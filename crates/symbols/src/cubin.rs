@@ -15,6 +15,9 @@
 //!
 //! Addresses in the table are relocated: each function begins at 0. Here function number N begins at `N << 32`.
 
+mod barriers;
+mod listing;
+
 use std::{collections::HashMap, sync::Arc};
 
 use gimli::{
@@ -28,6 +31,7 @@ use object::{
     read::elf::{FileHeader, Rel as _, Rela as _, SectionHeader as _, Sym as _},
 };
 
+pub use self::{barriers::Barriers, listing::Listing};
 use crate::demangle::demangle;
 
 /// `DW_LNE_NVIDIA_inlined_call`: the context and the name of the following rows.

@@ -14,11 +14,13 @@ pub mod known;
 mod message;
 mod packet;
 mod refusal;
+mod stall_sampling;
 mod text;
 
 pub use message::*;
 pub use packet::*;
 pub use refusal::*;
+pub use stall_sampling::StallSampling;
 pub use text::{
     Notice, Pause, encode_cubin_part, encode_device, encode_function, encode_name, encode_notice, encode_range_name,
     encode_stall_reason, text_size,
@@ -26,7 +28,7 @@ pub use text::{
 
 /// Increased when a message changes. Both sides come from one binary, so there is no negotiation: another version is
 /// rejected.
-pub const VERSION: u16 = 8;
+pub const VERSION: u16 = 9;
 
 /// The answer to [`Hello`] once warpscope is ready to walk this process's stacks: one packet of one byte, with the
 /// descriptor of the memory described in [`known`]. The library waits for it ([`WELCOME_PATIENCE_MS`] at most) before
@@ -61,8 +63,11 @@ pub const RANK_VARIABLES: [(&str, &str); 4] = [
 /// In the environment of a command whose NVTX ranges are recorded.
 pub const NVTX_VARIABLE: &str = "WARPSCOPE_NVTX";
 
-/// In the environment of a command whose kernels are sampled: the logarithm to base 2 of the cycles between two samples.
+/// In the environment of a command whose kernels are sampled: [`StallSampling`].
 pub const STALLS_VARIABLE: &str = "WARPSCOPE_STALLS";
+
+/// What a [`Notice::NoStalls`] begins with if kernels are sampled, but not one at a time as requested.
+pub const NOT_SERIALISED: &str = "continuous";
 
 /// The most bytes of a cubin that is sent, and of all cubins of a process.
 pub const MOST_CUBIN: usize = 8 << 20;

@@ -260,6 +260,8 @@ messages! {
         reason: u32,
         /// Samples.
         count: u32,
+        /// The correlation id of the launch; 0 unless kernels are serialised.
+        correlation: u32,
     }
 
     /// All bytes of a cubin have been sent.
@@ -294,6 +296,8 @@ messages! {
         period: u32,
         /// Cubins with line information that were not sent.
         cubins_refused: u32,
+        /// 1 if kernels are serialised, and samples identify their launch.
+        serialised: u8,
     }
 
     /// Totals since the start of the process, sent occasionally; each message replaces the last.

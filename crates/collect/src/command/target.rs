@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub use wire::StallSampling;
+
 use super::signals::Signals;
 use super::user::{User, become_user};
 
@@ -26,8 +28,8 @@ pub struct Injection {
     pub graph_level: bool,
     /// NVTX ranges are recorded.
     pub nvtx: bool,
-    /// Kernels are sampled: the logarithm to base 2 of the cycles between two samples.
-    pub stalls: Option<u32>,
+    /// Kernels are sampled.
+    pub stalls: Option<StallSampling>,
     /// The directory of the simulated GPU's libraries.
     pub simulator: Option<PathBuf>,
     /// The injected library reports API calls.
@@ -44,8 +46,8 @@ impl Injection {
         if self.graph_level {
             variables.push((wire::GRAPH_LEVEL_VARIABLE, "1".to_owned()));
         }
-        if let Some(period) = self.stalls {
-            variables.push((wire::STALLS_VARIABLE, period.to_string()));
+        if let Some(sampling) = self.stalls {
+            variables.push((wire::STALLS_VARIABLE, sampling.to_string()));
         }
         if let Some(percent) = self.max_overhead {
             variables.push((wire::MAX_OVERHEAD_VARIABLE, percent.to_string()));

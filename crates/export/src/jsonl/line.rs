@@ -204,11 +204,16 @@ pub(super) enum Line<'a> {
     StallSamples {
         pid: u32,
         session: SessionId,
+        /// Of the launch, if kernels were serialised.
+        #[serde(skip_serializing_if = "is_zero")]
+        correlation: u32,
         function: &'a str,
         offset: u64,
         /// Outermost first.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         lines: Vec<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        instruction: Option<&'a str>,
         reason: &'a str,
         count: u64,
     },

@@ -14,16 +14,17 @@ impl Page {
         let Some(stalls) = s.stalls.as_ref().filter(|stalls| !stalls.lines.is_empty()) else { return };
         self.heading("Stalls", &format!("{:>7}  {:<27}  line and kernel", "samples", "stall"));
         for line in stalls.lines.iter().take(LINES) {
-            let row = self.row(Ink::Magenta, line.ns, share(line.ns, s.kernel_time_ns), s.kernel_time_ns);
-            let stall = format!("{} {:.0} %", line.stall, line.stall_share * 100.0);
+            let row =
+                self.row(Ink::Magenta, line.stalled.ns, share(line.stalled.ns, s.kernel_time_ns), s.kernel_time_ns);
+            let stall = format!("{} {:.0} %", line.stalled.stall, line.stalled.stall_share * 100.0);
             let place = if line.line.is_empty() { "[no line information]" } else { &line.line };
             let name = shortened(&format!("{place}  {}", line.kernel), self.rest(40));
-            self.line(&format!("{row}  {:>7}  {stall:<27}  {name}", count(line.samples)));
+            self.line(&format!("{row}  {:>7}  {stall:<27}  {name}", count(line.stalled.samples)));
         }
         let mut shown: Vec<(&str, &str)> = Vec::new();
-        for line in stalls.lines.iter().take(LINES).filter(|line| !line.meaning.is_empty()) {
-            if !shown.contains(&(line.stall.as_str(), line.meaning)) {
-                shown.push((&line.stall, line.meaning));
+        for line in stalls.lines.iter().take(LINES).filter(|line| !line.stalled.meaning.is_empty()) {
+            if !shown.contains(&(line.stalled.stall.as_str(), line.stalled.meaning)) {
+                shown.push((&line.stalled.stall, line.stalled.meaning));
             }
         }
         for (stall, meaning) in shown {

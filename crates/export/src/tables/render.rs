@@ -11,6 +11,8 @@ use crate::terminal_text::joined_path_text;
 
 /// The width of a name, where the line would be too long.
 const SHORTEST: usize = 20;
+/// The width of an instruction, which cannot be shortened like a name.
+const INSTRUCTION: usize = 48;
 
 impl Rows {
     /// Returns the table as text: numbers first, then names, which are shortened to fit into `width` columns.
@@ -24,6 +26,7 @@ impl Rows {
         };
         let widths: Vec<usize> = (0..self.columns.len()).map(column).collect();
         let used: usize = numbers.iter().map(|at| widths[*at] + 2).sum();
+        let most = |at: usize| if self.columns[at] == "instruction" { INSTRUCTION } else { SHORTEST };
         let mut text = String::new();
         let mut line = |cells: &dyn Fn(usize) -> String| {
             let mut line = String::new();
@@ -32,13 +35,13 @@ impl Rows {
             }
             for (index, at) in texts.iter().enumerate() {
                 let last = index + 1 == texts.len();
-                let others: usize = texts[..texts.len() - 1].iter().map(|at| widths[*at].min(SHORTEST) + 2).sum();
-                let room = if last { width.saturating_sub(used + others).max(SHORTEST) } else { SHORTEST };
+                let others: usize = texts[..texts.len() - 1].iter().map(|at| widths[*at].min(most(*at)) + 2).sum();
+                let room = if last { width.saturating_sub(used + others).max(SHORTEST) } else { most(*at) };
                 let cell = match self.columns[*at] {
                     "path" => joined_path_text(&cells(*at), room),
                     _ => short(&printable(&cells(*at)), room),
                 };
-                let padding = if last { 0 } else { widths[*at].min(SHORTEST) + 2 };
+                let padding = if last { 0 } else { widths[*at].min(most(*at)) + 2 };
                 line += &format!("{cell:<padding$}");
             }
             text += line.trim_end();

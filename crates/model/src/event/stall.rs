@@ -37,6 +37,8 @@ pub struct StallSamples {
     pub reason: u32,
     /// Samples.
     pub count: u64,
+    /// The correlation id of the launch, if kernels were serialised; otherwise 0.
+    pub correlation: u32,
 }
 
 /// The source of an instruction.
@@ -46,6 +48,15 @@ pub struct StallLines {
     pub at: Instruction,
     /// Outermost first: the line of the function, then those of the functions inlined there.
     pub lines: Vec<SourceLine>,
+}
+
+/// The text of an instruction, as a disassembler prints it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InstructionText {
+    /// The instruction.
+    pub at: Instruction,
+    /// Its operation and operands: `LDG.E R2, desc[UR4][R4.64]`.
+    pub text: String,
 }
 
 /// A line of source code.
@@ -97,4 +108,6 @@ pub struct StallTotals {
     pub period: u32,
     /// Cubins with line information that did not fit into the limits.
     pub cubins_refused: u32,
+    /// Kernels run one at a time, and samples identify their launch.
+    pub serialised: bool,
 }

@@ -114,8 +114,12 @@ impl Fold {
             }
             Event::Hits(hits) => profile.counters.add(hits),
             Event::StallReason(reason) => profile.stalls.name(reason),
-            Event::StallSamples(samples) => profile.stalls.add(samples),
+            Event::StallSamples(samples) => {
+                profile.stalls.add(samples);
+                self.gpu.stalled.sampled(samples, &mut profile.stalls);
+            }
             Event::StallLines(lines) => profile.stalls.locate(lines),
+            Event::InstructionText(text) => profile.stalls.disassemble(text),
             Event::SourceText(text) => profile.stalls.read(text),
             Event::StallTotals(totals) => {
                 profile.stalls.totals.insert(totals.session, *totals);

@@ -11,6 +11,7 @@ use super::{
     energy::Meters,
     monitors::Monitors,
     ranks::RankWork,
+    stalled::StalledLaunches,
 };
 use crate::{
     causes::Joined,
@@ -107,6 +108,8 @@ pub struct GpuTime {
     devices: Devices,
     /// The NVTX range of each launch.
     pub ranged: RangedLaunches,
+    /// The launches of samples, if kernels are serialised.
+    pub stalled: StalledLaunches,
     /// The work of each rank.
     pub ranks: RankWork,
     /// The energy counters of the GPUs.

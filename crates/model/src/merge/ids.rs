@@ -320,6 +320,7 @@ impl Ids {
             Event::StallReason(e) => self.session(&mut e.session),
             Event::StallSamples(e) => self.session(&mut e.at.session),
             Event::StallLines(e) => self.session(&mut e.at.session),
+            Event::InstructionText(e) => self.session(&mut e.at.session),
             Event::StallTotals(e) => self.session(&mut e.session),
             // Translated above. Listed, so that a new event is not forgotten.
             Event::Start(_) | Event::End(_) | Event::Process(_) | Event::Thread(_) | Event::Exit(_) => {}

@@ -8,10 +8,10 @@ use super::{
 use crate::{
     event::{
         Call, Captured, Counted, Counter, CounterPoint, Device, Dump, Empty, End, Energy, ErrorSum, Event, Exit,
-        Failed, Function, Gpm, GraphDestroyed, Hits, KernelName, KernelSum, Loss, Mapping, Memory, MemorySum,
-        NodeCopied, NodeCreated, NodeStack, Note, OwnCost, Pause, PmSamples, Process, ProgramCost, Range, RangeName,
-        RangedLaunch, Rank, Sampling, Session, SessionCost, Shutdown, SourceText, Stack, StallLines, StallReason,
-        StallSamples, StallTotals, Start, Sum, Switch, Symbol, Tensor, TensorFreed, Thread, Totals, Wait,
+        Failed, Function, Gpm, GraphDestroyed, Hits, InstructionText, KernelName, KernelSum, Loss, Mapping, Memory,
+        MemorySum, NodeCopied, NodeCreated, NodeStack, Note, OwnCost, Pause, PmSamples, Process, ProgramCost, Range,
+        RangeName, RangedLaunch, Rank, Sampling, Session, SessionCost, Shutdown, SourceText, Stack, StallLines,
+        StallReason, StallSamples, StallTotals, Start, Sum, Switch, Symbol, Tensor, TensorFreed, Thread, Totals, Wait,
     },
     histogram,
 };
@@ -204,13 +204,14 @@ records! {
     72 = Range { session, path, tid, start, end from start, mark }
     73 = RangedLaunch { session, correlation, path }
     100 = StallReason { session, index, name }
-    101 = StallSamples { at, reason, count }
+    101 = StallSamples { at, reason, count, correlation unless 0 }
     102 = StallLines { at, lines }
     103 = StallTotals {
         session, samples, other_kernels, dropped, unsent, buffer_full, contexts, contexts_refused, buffer_bytes, period,
-        cubins_refused, memory_bytes or 0,
+        cubins_refused, memory_bytes or 0, serialised or false,
     }
     104 = SourceText { file, first, lines }
+    105 = InstructionText { at, text }
     110 = Energy { gpu, time, millijoules }
     111 = Gpm { gpu, start, end from start, values }
     112 = PmSamples { gpu, start, metrics, times as times, values }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use cupti::ids::result;
 use cupti::pc_sampling::{
     ConfigurationParams, ContextParams, Data, DataParams, IdentifyCubin, Instruction, REASON_NAME, ReasonCount,
-    ReasonCountParams, ReasonsParams, attribute, instruction_stride,
+    ReasonCountParams, ReasonsParams, attribute, correlation_offset, instruction_stride,
 };
 
 use super::{code, gpu};
@@ -55,8 +55,8 @@ fn index(reason: &str) -> Option<u32> {
 /// The device memory that CUPTI takes besides the hardware buffer, as on an H200.
 const MEMORY: u64 = 70 << 20;
 
-/// A function and an offset in it.
-type Place = (&'static CStr, u64);
+/// The correlation id of a launch, 0 in continuous mode; a function, and an offset in it.
+type Place = (u32, &'static CStr, u64);
 
 /// A context that is sampled.
 #[derive(Default)]
@@ -71,6 +71,10 @@ struct Sampled {
     memory: u64,
     /// Where the rest goes at the end: the address of a [`Data`].
     rest: usize,
+    /// The mode that was configured.
+    mode: u64,
+    /// Runs of each kernel.
+    runs: BTreeMap<&'static CStr, u64>,
 }
 
 static CONTEXTS: Mutex<BTreeMap<u32, Sampled>> = Mutex::new(BTreeMap::new());
@@ -106,12 +110,17 @@ pub fn launched(activity: &Activity) {
     // SAFETY: the names of kernels are never freed.
     let function = unsafe { CStr::from_ptr::<'static>(name) };
     let drop = script.stall_drop.occurs();
-    for stall in script.stalls.iter().filter(|stall| stall.function.as_bytes() == function.to_bytes()) {
+    let correlation = if sampled.mode == attribute::SERIALISED { activity.correlation } else { 0 };
+    let run = sampled.runs.entry(function).or_default();
+    *run += 1;
+    let run = *run;
+    let of_run = script.stalls.iter().filter(|stall| stall.runs.contains(&run));
+    for stall in of_run.filter(|stall| stall.function.as_bytes() == function.to_bytes()) {
         sampled.samples += u64::from(stall.samples);
         if drop {
             sampled.dropped += u64::from(stall.samples);
         } else if let Some(reason) = index(&stall.reason) {
-            let reasons = sampled.sums.entry((function, stall.offset)).or_default();
+            let reasons = sampled.sums.entry((correlation, function, stall.offset)).or_default();
             *reasons.entry(reason).or_default() += stall.samples;
             *reasons.entry(reason + 1).or_default() += stall.samples / 2;
         }
@@ -136,15 +145,17 @@ fn write(sampled: &mut Sampled, data: *mut Data) -> Result<(), u32> {
     // SAFETY: the client passes its structure, or null.
     let data =
         unsafe { data.as_mut() }.filter(|data| data.size == size_of::<Data>()).ok_or(result::INVALID_PARAMETER)?;
-    let stride = instruction_stride((gpu()?.script)().release.version);
+    let version = (gpu()?.script)().release.version;
+    let stride = instruction_stride(version);
     (data.count, data.samples, data.dropped) = (0, sampled.samples, sampled.dropped);
     (sampled.samples, sampled.dropped) = (0, 0);
     while data.count < data.room
-        && let Some(((function, offset), reasons)) = sampled.sums.pop_first()
+        && let Some(((correlation, function, offset), reasons)) = sampled.sums.pop_first()
     {
         // SAFETY: the client provides `room` instructions at this distance, each with room for all reasons.
         unsafe {
-            let at = &mut *data.instructions.byte_add(data.count * stride).cast::<Instruction>();
+            let place = data.instructions.byte_add(data.count * stride);
+            let at = &mut *place.cast::<Instruction>();
             if at.size != stride {
                 return Err(result::INVALID_PARAMETER);
             }
@@ -152,6 +163,9 @@ fn write(sampled: &mut Sampled, data: *mut Data) -> Result<(), u32> {
             at.reason_count = reasons.len();
             for (place, (index, samples)) in reasons.into_iter().enumerate() {
                 *at.reasons.add(place) = ReasonCount { index, samples };
+            }
+            if let Some(offset) = correlation_offset(version) {
+                place.byte_add(offset).cast::<u32>().write(correlation);
             }
         }
         data.count += 1;
@@ -175,7 +189,7 @@ extern "C" fn cuptiPCSamplingEnable(params: *mut ContextParams) -> u32 {
         if contexts.contains_key(&id) {
             return Err(code::INVALID_OPERATION);
         }
-        contexts.insert(id, Sampled { memory: MEMORY, ..Sampled::default() });
+        contexts.insert(id, Sampled { memory: MEMORY, mode: attribute::CONTINUOUS, ..Sampled::default() });
         (gpu()?.take_memory)(params.context, MEMORY);
         Ok(())
     }))
@@ -202,7 +216,8 @@ extern "C" fn cuptiPCSamplingSetConfigurationAttribute(params: *mut Configuratio
             // SAFETY: the client passes this many attributes.
             let attribute = unsafe { &mut *params.attributes.add(place) };
             match (attribute.kind, attribute.value[0]) {
-                (attribute::PERIOD, 5..=31) | (attribute::MODE, attribute::CONTINUOUS) => {}
+                (attribute::PERIOD, 5..=31) => {}
+                (attribute::MODE, mode @ (attribute::CONTINUOUS | attribute::SERIALISED)) => sampled.mode = mode,
                 (attribute::SCRATCH | attribute::WORKER_SLEEP, 1..) => {}
                 (attribute::HARDWARE_BUFFER, bytes @ 1..) => {
                     (gpu()?.take_memory)(params.of.context, bytes);

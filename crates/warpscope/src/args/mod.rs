@@ -112,7 +112,7 @@ pub struct Report {
     #[arg(long)]
     pub json: bool,
     /// Print one table instead: kernels, paths, lines, functions, threads, streams, ranks, copies, devices,
-    /// occupancy, energy, counters, verdicts, stalls or ledger.
+    /// occupancy, energy, counters, verdicts, stalls, instructions or ledger.
     #[arg(long, value_name = "TABLE")]
     pub by: Option<Table>,
     /// With --by, print N rows [default: 20; all with --json].
@@ -172,7 +172,7 @@ pub struct Export {
     #[arg(long)]
     pub unfold_recursion: bool,
     /// The table of a .csv file: kernels, paths, lines, functions, threads, streams, ranks, copies, devices,
-    /// occupancy, energy, counters, verdicts, stalls or ledger.
+    /// occupancy, energy, counters, verdicts, stalls, instructions or ledger.
     #[arg(long, value_name = "TABLE")]
     pub table: Option<Table>,
     /// The format, as an extension, of outputs whose name has none, such as - or /dev/stdout.

@@ -3,6 +3,7 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::Args;
+use collect::command::target::StallSampling;
 
 use super::{flight::Flight, formats::formats, graph_stacks::GraphStacks, values};
 
@@ -128,11 +129,13 @@ pub struct Record {
     /// Record NVTX ranges and marks, with the GPU work that was launched in them.
     #[arg(long, conflicts_with_all = ["cpu_only", "events_only"])]
     pub nvtx: bool,
-    /// Sample the instructions that run on the GPU: show the source lines of each kernel, and why its warps wait there.
-    /// One sample every 2^PERIOD clock cycles on each multiprocessor; needs root, or permission to use the GPU's counters.
-    #[arg(long, value_name = "PERIOD", num_args = 0..=1, require_equals = true, default_missing_value = "17",
-        value_parser = clap::value_parser!(u32).range(5..=31), conflicts_with_all = ["cpu_only", "events_only"])]
-    pub stalls: Option<u32>,
+    /// Sample the instructions that run on the GPU: show the source lines of each kernel, its instructions (with nvdisasm), and
+    /// why its warps wait there. MODE is a period (5 to 31: one sample every 2^PERIOD clock cycles on each multiprocessor),
+    /// `serialised` (kernels run one at a time, so that samples belong to a single launch), or both: serialised,19. Needs root,
+    /// or permission to use the GPU's counters.
+    #[arg(long, value_name = "MODE", num_args = 0..=1, require_equals = true, default_missing_value = "17",
+        conflicts_with_all = ["cpu_only", "events_only"])]
+    pub stalls: Option<StallSampling>,
     /// Record the energy of the GPUs: joules by kernel and call path, from NVML's counter, divided by time. Needs Volta or later.
     #[arg(long, conflicts_with_all = ["cpu_only", "events_only", "no_inject", "max_overhead"])]
     pub energy: bool,

@@ -33,7 +33,7 @@ fn add_samples(profile: &mut Profile, line: u32, reason: &str, count: u64) {
     let at = Instruction { session, cubin: 1, function: 1, offset: u64::from(line) * 16 };
     let source = SourceLine { function: "".into(), file: "/home/me/slow.cu".into(), line };
     profile.stalls.locate(&StallLines { at, lines: vec![source] });
-    profile.stalls.add(&StallSamples { at, reason: index, count });
+    profile.stalls.add(&StallSamples { at, reason: index, count, correlation: 0 });
     profile.stalls.functions.insert((session, 1), 0);
 }
 

@@ -8,12 +8,12 @@ use proptest::{collection::vec, option, prelude::*, sample::select};
 use crate::event::{
     Activity, Call, Captured, CostProgram, Counted, Counter, CounterId, CounterPoint, Device, DeviceIdentity,
     Direction, Empty, End, Energy, ErrorSum, Event, Exit, Failed, Frame, FrameKind, Function, FunctionId, Gpm,
-    GraphDestroyed, Hits, Instruction, KernelName, KernelSum, Launch, LaunchKind, Layer, Loss, LossCause, Mapping,
-    Memory, MemorySum, Mode, NamedFrame, NodeCopied, NodeCreated, NodeStack, Note, Origin, OwnCost, Pause, PmSamples,
-    PointId, Process, ProcessId, ProgramCost, Range, RangeName, RangedLaunch, Rank, Sample, Sampling, Session,
-    SessionCost, SessionId, Shutdown, SourceLine, SourceText, Stack, StackEnd, StackId, StallLines, StallReason,
-    StallSamples, StallTotals, Start, Sum, Switch, Symbol, Sync, Tensor, TensorFreed, Thread, Totals, Unit, Uuid, Wait,
-    Work,
+    GraphDestroyed, Hits, Instruction, InstructionText, KernelName, KernelSum, Launch, LaunchKind, Layer, Loss,
+    LossCause, Mapping, Memory, MemorySum, Mode, NamedFrame, NodeCopied, NodeCreated, NodeStack, Note, Origin, OwnCost,
+    Pause, PmSamples, PointId, Process, ProcessId, ProgramCost, Range, RangeName, RangedLaunch, Rank, Sample, Sampling,
+    Session, SessionCost, SessionId, Shutdown, SourceLine, SourceText, Stack, StackEnd, StackId, StallLines,
+    StallReason, StallSamples, StallTotals, Start, Sum, Switch, Symbol, Sync, Tensor, TensorFreed, Thread, Totals,
+    Unit, Uuid, Wait, Work,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -229,8 +229,10 @@ fn stalls() -> impl Strategy<Value = Event> {
     };
     let reason = (session(), any::<u32>(), text())
         .prop_map(|(session, index, name)| Event::StallReason(StallReason { session, index, name }));
-    let samples = (at(), any::<u32>(), any::<u64>())
-        .prop_map(|(at, reason, count)| Event::StallSamples(StallSamples { at, reason, count }));
+    let samples = (at(), any::<[u32; 2]>(), any::<u64>()).prop_map(|(at, [reason, correlation], count)| {
+        Event::StallSamples(StallSamples { at, reason, count, correlation })
+    });
+    let code = (at(), text()).prop_map(|(at, text)| Event::InstructionText(InstructionText { at, text }));
     let line = (text(), text(), any::<u32>()).prop_map(|(function, file, line)| SourceLine {
         function: function.into(),
         file: file.into(),
@@ -239,25 +241,28 @@ fn stalls() -> impl Strategy<Value = Event> {
     let lines = (at(), vec(line, 0..4)).prop_map(|(at, lines)| Event::StallLines(StallLines { at, lines }));
     let source = (text(), any::<u32>(), vec(text(), 0..4))
         .prop_map(|(file, first, lines)| Event::SourceText(SourceText { file: file.into(), first, lines }));
-    let totals = (session(), any::<[u64; 7]>(), any::<[u32; 4]>()).prop_map(|(session, wide, narrow)| {
-        let [samples, other_kernels, dropped, unsent, buffer_full, buffer_bytes, memory_bytes] = wide;
-        let [contexts, contexts_refused, period, cubins_refused] = narrow;
-        Event::StallTotals(StallTotals {
-            session,
-            samples,
-            other_kernels,
-            dropped,
-            unsent,
-            buffer_full,
-            contexts,
-            contexts_refused,
-            buffer_bytes,
-            memory_bytes,
-            period,
-            cubins_refused,
-        })
-    });
-    prop_oneof![reason, samples, lines, source, totals]
+    let totals = (session(), any::<[u64; 7]>(), any::<[u32; 4]>(), any::<bool>()).prop_map(
+        |(session, wide, narrow, serialised)| {
+            let [samples, other_kernels, dropped, unsent, buffer_full, buffer_bytes, memory_bytes] = wide;
+            let [contexts, contexts_refused, period, cubins_refused] = narrow;
+            Event::StallTotals(StallTotals {
+                session,
+                samples,
+                other_kernels,
+                dropped,
+                unsent,
+                buffer_full,
+                contexts,
+                contexts_refused,
+                buffer_bytes,
+                memory_bytes,
+                period,
+                cubins_refused,
+                serialised,
+            })
+        },
+    );
+    prop_oneof![reason, samples, lines, code, source, totals]
 }
 
 fn rare() -> impl Strategy<Value = Event> {
