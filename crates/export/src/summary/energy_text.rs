@@ -86,8 +86,12 @@ impl Page {
                 count(row.samples),
             ));
         }
+        let late = match samples.late_ns {
+            0 => String::new(),
+            ns => format!("; {} of operations was reported too late to count", time(ns)),
+        };
         let text = format!(
-            "{}: {} of one kernel alone, {} of several operations, {} of a part of a kernel, {} idle",
+            "{}: {} of one kernel alone, {} of several operations, {} of a part of a kernel, {} idle{late}",
             counted(samples.samples, "sample", "samples"),
             count(samples.of_kernels),
             count(samples.shared),
