@@ -31,9 +31,9 @@ fn nothing_is_missing_after_a_duration() {
     let scene = Scene::new();
     let command = endless();
     let mut run = Running::start(
-        scene.record("--sim --gpu-only -d 0.5 -o x.wscope", &command).env("WARPSCOPE_SIM", "kernel_ns=1us"),
+        scene.record("--sim --gpu-only -d 3 -o x.wscope", &command).env("WARPSCOPE_SIM", "kernel_ns=1us"),
     );
-    run.stderr_until("warpscope stopped recording after 0.5 s while process");
+    run.stderr_until("warpscope stopped recording after 3 s while process");
     run.stderr_until("the command keeps running");
     let report = scene.report("x.wscope");
     assert!(number(&report, "launches") > 1_000, "{}", report["launches"]);
