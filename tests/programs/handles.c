@@ -1,6 +1,6 @@
 /* A program that launches its own kernels through the runtime, and those of a library, such as cuBLAS, by driver handles that the
- * library requested once and keeps on the heap. Every launch of a kernel has a grid of its own width, so that each launch tells
- * which kernel it is.
+ * library requested once and keeps on the heap. Each kernel is launched with a different grid width, which identifies it in the
+ * trace.
  *
  *     handles functions|handles|both KERNELS [swapped AT|hostile]
  *
