@@ -118,7 +118,7 @@ fn waits_have_python_frames() {
 #[test]
 fn waits_for_the_gpu_are_named() {
     let scene = Scene::new();
-    let command = format!("{} 3", program("alike"));
+    let command = format!("{} 1 100 10", program("sampled"));
     let mut recording = scene.record("--sim -q --off-cpu -o x.wscope", &command);
     Ended::of(recording.env("WARPSCOPE_SIM", "kernel_ns=1ms")).exits(0);
     let (count, time) = waits(&scene, "x.wscope", "cudaDeviceSynchronize", "[waiting for the GPU]");

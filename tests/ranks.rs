@@ -123,7 +123,7 @@ fn one_rank_can_be_selected() {
 #[test]
 fn programs_started_with_a_rank_are_counted() {
     let scene = Scene::new();
-    let command = ["3", "4"].map(|rank| format!("RANK={rank} {} 2 || exit 1; ", program("alike"))).concat();
+    let command = ["3", "4"].map(|rank| format!("RANK={rank} {} 1 1 1 1 100 || exit 1; ", program("truth"))).concat();
     Ended::of(&mut scene.record_words("--sim -q -o x.wscope", &["sh", "-c", &command])).exits(0);
     let of_rank = Ended::of(&mut scene.warpscope(&["report", "x.wscope", "--json", "--rank", "3"])).exits(0);
     let json: Value = serde_json::from_str(of_rank.out()).expect("JSON");

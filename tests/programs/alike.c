@@ -5,7 +5,9 @@
  * Two functions with the same frame call each other DEPTH levels deep. In path 0 every level is `step_a`; in path N, level N is
  * `step_b`. All launches happen at the same stack pointer, and the kernel of path N is named `differs_N`.
  * With `wide` there is a frame of 200 KiB at the outer end of every stack, with `deep` there are 300 frames.
- * After the first round it waits until the first stack is known: until then every launch is walked. */
+ * After each round it waits a moment for the first stack to become known: until then every launch is walked. A stack that
+ * warpscope itself walked, because it did not have the unwind tables in time, does not become known. Prints `known after N`
+ * rounds. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,11 +82,16 @@ int main(int argc, char **argv) {
     }
     __cudaRegisterFatBinaryEnd(handle);
     int wide = argc > 2 && !strcmp(argv[2], "wide"), deep = argc > 2 && !strcmp(argv[2], "deep");
-    for (long rounds = argc > 1 ? atol(argv[1]) : 1, left = rounds; left > 0; left--) {
+    long rounds = argc > 1 ? atol(argv[1]) : 1, known = 0;
+    for (long round = 1; round <= rounds; round++) {
         for (differs = 0; differs <= DEPTH; differs++)
             deep ? descend(300) : wide ? large_frame() : next(1);
         cudaDeviceSynchronize();
-        for (int tries = 0; left == rounds && tries < 60000 && !any_known(); tries++) usleep(1000);
+        for (int tries = 0; !known && tries < 20; tries++) {
+            usleep(1000);
+            if (any_known()) known = round;
+        }
     }
+    printf("known after %ld\n", known ? known : rounds);
     return 0;
 }

@@ -8,6 +8,8 @@ use crate::{cost, sampling, subscription, sys, totals};
 const DECISION: u64 = 250_000_000;
 /// The mean lengths of the windows in which records are taken: the rarer they are, the shorter, down to the last.
 const WINDOWS: [u64; 4] = [20_000_000, 20_000_000, 10_000_000, 5_000_000];
+/// The longest window that the next pause makes up for, in mean windows.
+const LONGEST: u64 = 50;
 /// CUPTI's time to call a callback, as measured with an H200 and CUPTI 13.0.
 const CALLBACK_NS: u64 = 140;
 /// Nothing is due.
@@ -149,14 +151,21 @@ impl Limiter {
         }
         let now = sys::now();
         if subscription::switch(!on) {
-            self.recorded += if on { now - self.switched } else { 0 };
+            let (window, took) = (self.window(), now - self.switched);
+            self.recorded += if on { took } else { 0 };
             self.switched = now;
-            let window = WINDOWS[usize::from(self.effort.share).min(WINDOWS.len() - 1)];
-            let mean = if on { window * ((1 << self.effort.share) - 1) } else { window };
+            // The share stays right if a busy machine ended the window late.
+            let late = took.clamp(window / 2, LONGEST * window);
+            let mean = if on { late * ((1 << self.effort.share) - 1) } else { window };
             self.switch_at = now + mean / 2 + self.random() % mean.max(1);
         } else {
             self.switch_at = now + 1_000_000;
         }
+    }
+
+    /// Returns the mean length of the windows.
+    fn window(&self) -> u64 {
+        WINDOWS[usize::from(self.effort.share).min(WINDOWS.len() - 1)]
     }
 
     /// Xorshift, by Marsaglia.
