@@ -40,6 +40,8 @@ TOOLS = {
     "record --off-cpu": [*RECORD, "--off-cpu", "-o", "OUT.wscope"],
     "record --memory": [*RECORD, "--memory", "-o", "OUT.wscope"],
     "record --max-overhead 3": [*RECORD, "--max-overhead", "3", "-o", "OUT.wscope"],
+    "record --stalls": [*RECORD, "--stalls", "-o", "OUT.wscope"],
+    "record --counters": [*RECORD, "--counters", "-o", "OUT.wscope"],
     "trace": [*TRACE, "-o", "OUT.wscope"],
     "trace --calls-from cupti": [*TRACE, "--calls-from", "cupti", "-o", "OUT.wscope"],
     "trace --summary-only": [*TRACE, "--summary-only", "-o", "OUT.wscope"],
