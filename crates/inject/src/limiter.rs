@@ -8,8 +8,8 @@ use crate::{cost, sampling, subscription, sys, totals};
 const DECISION: u64 = 250_000_000;
 /// The mean lengths of the windows in which records are taken: the rarer they are, the shorter, down to the last.
 const WINDOWS: [u64; 4] = [20_000_000, 20_000_000, 10_000_000, 5_000_000];
-/// The longest window that the next pause makes up for, in mean windows.
-const LONGEST: u64 = 50;
+/// How much longer the pause after a window may be because the window ended late.
+const MOST_LATE: u64 = 1_000_000_000;
 /// CUPTI's time to call a callback, as measured with an H200 and CUPTI 13.0.
 const CALLBACK_NS: u64 = 140;
 /// Nothing is due.
@@ -151,21 +151,17 @@ impl Limiter {
         }
         let now = sys::now();
         if subscription::switch(!on) {
-            let (window, took) = (self.window(), now - self.switched);
-            self.recorded += if on { took } else { 0 };
+            self.recorded += if on { now - self.switched } else { 0 };
             self.switched = now;
+            let window = WINDOWS[usize::from(self.effort.share).min(WINDOWS.len() - 1)];
+            let pauses = (1 << self.effort.share) - 1;
             // The share stays right if a busy machine ended the window late.
-            let late = took.clamp(window / 2, LONGEST * window);
-            let mean = if on { late * ((1 << self.effort.share) - 1) } else { window };
-            self.switch_at = now + mean / 2 + self.random() % mean.max(1);
+            let late = now.saturating_sub(self.switch_at).saturating_mul(pauses).min(MOST_LATE);
+            let (mean, late) = if on { (window * pauses, late) } else { (window, 0) };
+            self.switch_at = now + late + mean / 2 + self.random() % mean.max(1);
         } else {
             self.switch_at = now + 1_000_000;
         }
-    }
-
-    /// Returns the mean length of the windows.
-    fn window(&self) -> u64 {
-        WINDOWS[usize::from(self.effort.share).min(WINDOWS.len() - 1)]
     }
 
     /// Xorshift, by Marsaglia.
