@@ -12,7 +12,7 @@
  *     15       a CUkernel whose function is looked up for each launch, as cuBLAS does
  *
  * With "swapped" the words at offset AT of the objects behind the CUfunctions of two of its own kernels are exchanged. With
- * "hostile" the objects of the library's kernels are overwritten, except for the simulator's own two words, with pointers to
+ * "hostile" the objects of the library's kernels are overwritten, except for the first word, with pointers to
  * nowhere, to endless text, to text that is no name, and to each other.
  *
  * Writes "ready" when it has launched all kernels, and launches them until its standard input ends. */
@@ -126,7 +126,7 @@ static void overwrite(void *handle) {
     const void *garbage[] = {endless, "two words", "\033[2Jevil", "", (void *)8, (void *)-1, (void *)0xffff800000000000,
                              (char *)handle + 8, (void *)0x7ffffffff000, "/lib/libcuda.so"};
     void **object = handle;
-    for (size_t i = 2; i < OBJECT; i++) object[i] = (void *)garbage[(i + (size_t)handle / 16) % (sizeof(garbage) / sizeof(*garbage))];
+    for (size_t i = 1; i < OBJECT; i++) object[i] = (void *)garbage[(i + (size_t)handle / 16) % (sizeof(garbage) / sizeof(*garbage))];
 }
 
 int main(int arguments, char **argument) {

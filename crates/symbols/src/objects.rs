@@ -15,6 +15,8 @@
 //! and no other one a different name. Others may be outside the object: what is allocated together is often adjacent. For the same
 //! reason a word that leads to text is not followed further.
 //!
+//! Without known names there is one guess, [`Layout::usual`]: what a `CUkernel` looks like in the drivers that were inspected.
+//!
 //! The memory is that of a process that may be hostile: every read is bounded, and what is read counts only if it is an
 //! identifier, as names of kernels are. Such a process can give its own kernels wrong names, as it could by other means.
 
@@ -54,7 +56,15 @@ struct Place {
 
 /// The places of the name in objects of one kind: one level deep before two levels deep, then by offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout(Vec<Place>);
+pub struct Layout {
+    places: Vec<Place>,
+    /// The first word of all such objects, if it is always the same.
+    begins: Option<u64>,
+}
+
+/// A `CUkernel` of driver 580: cuBLAS and the runtime launch these.
+const USUAL: Place = Place { at: 8, then: None };
+const USUAL_BEGINS: u64 = 2;
 
 impl Layout {
     /// The fewest different names from which it is learned.
@@ -70,20 +80,39 @@ impl Layout {
         for (object, name) in others {
             places.retain(|place| place.leads_to(memory, *object, name));
         }
-        (!places.is_empty()).then_some(Self(places))
+        Self::of(places)
+    }
+
+    fn of(places: Vec<Place>) -> Option<Self> {
+        (!places.is_empty()).then_some(Self { places, begins: None })
+    }
+
+    /// Returns the usual layout, if these objects have it: all that begin as usual have a name, and there are enough different
+    /// ones.
+    pub fn usual(memory: &dyn Memory, objects: impl IntoIterator<Item = u64>) -> Option<Self> {
+        let usual = Self { places: vec![USUAL], begins: Some(USUAL_BEGINS) };
+        let begin = objects.into_iter().filter(|object| usual.applies(memory, *object));
+        let names: Option<HashSet<String>> = begin.map(|object| usual.name(memory, object)).collect();
+        names.filter(|names| names.len() >= Self::FEWEST).map(|_| usual)
+    }
+
+    fn applies(&self, memory: &dyn Memory, object: u64) -> bool {
+        self.begins.is_none_or(|begins| raw_word(memory, object) == Some(begins))
     }
 
     /// Returns the name of an object. `None` if there is none, or if the places do not agree.
     pub fn name(&self, memory: &dyn Memory, object: u64) -> Option<String> {
-        let mut names = self.0.iter().map(|place| name_at(memory, place.follow(memory, object)?));
+        if !self.applies(memory, object) {
+            return None;
+        }
+        let mut names = self.places.iter().map(|place| name_at(memory, place.follow(memory, object)?));
         let first = names.next()??;
         names.flatten().all(|name| name == first).then_some(first)
     }
 
     /// Returns the places that two layouts of the same kind have in common; `None` if they contradict each other.
     pub fn and(&self, other: &Self) -> Option<Self> {
-        let places: Vec<_> = self.0.iter().filter(|place| other.0.contains(place)).copied().collect();
-        (!places.is_empty()).then_some(Self(places))
+        Self::of(self.places.iter().filter(|place| other.places.contains(place)).copied().collect())
     }
 }
 
@@ -132,10 +161,15 @@ fn pointers(memory: &dyn Memory, object: u64) -> Vec<(usize, u64)> {
     (0..).step_by(WORD).zip(words).filter(|(_, word)| ADDRESSES.contains(word)).collect()
 }
 
+/// Reads a word that may be a pointer.
 fn word(memory: &dyn Memory, address: u64) -> Option<u64> {
+    raw_word(memory, address).filter(|word| ADDRESSES.contains(word))
+}
+
+fn raw_word(memory: &dyn Memory, address: u64) -> Option<u64> {
     let mut bytes = [0; WORD];
     let read = ADDRESSES.contains(&address) && memory.read(address, &mut bytes) == WORD;
-    read.then(|| u64::from_le_bytes(bytes)).filter(|word| ADDRESSES.contains(word))
+    read.then(|| u64::from_le_bytes(bytes))
 }
 
 /// Whether this name, and its end, are at an address.
@@ -242,12 +276,30 @@ mod tests {
             assert_eq!(Layout::learn(&memory, &repeated), None, "the same two");
             Layout::learn(&memory, &known).expect("a layout")
         });
-        assert_eq!(one, Layout(vec![Place { at: 0x48, then: None }]));
-        assert_eq!(two, Layout(vec![Place { at: 0x3f8, then: Some(0x3f8) }]));
+        assert_eq!(one.places, [Place { at: 0x48, then: None }]);
+        assert_eq!(two.places, [Place { at: 0x3f8, then: Some(0x3f8) }]);
         let names = |layout: &Layout| objects[3].map(|object| layout.name(&memory, object));
         assert_eq!(names(&one), [Some(NAMES[3].to_owned()), None]);
         assert_eq!(names(&two), [None, Some(NAMES[3].to_owned())]);
         assert_eq!((one.and(&one), one.and(&two)), (Some(one.clone()), None));
+    }
+
+    /// Check that the usual layout is recognised without known names, by three different ones, and only if all objects that begin
+    /// as usual have a name.
+    #[test]
+    fn the_usual_layout_is_recognised() {
+        let mut memory = Pages::default();
+        let mut object = |begins: u64, name: &str| {
+            let name = memory.text(name);
+            memory.object(&[(0, begins), (8, name)])
+        };
+        let kernels = NAMES.map(|name| object(2, name));
+        let (function, twin, text) = (object(3, "another"), object(2, NAMES[0]), object(2, "two words"));
+        let usual = |objects: &[u64]| Layout::usual(&memory, objects.iter().copied());
+        assert_eq!(usual(&[kernels[0], kernels[1], twin, function]), None, "two names");
+        assert_eq!(usual(&[&kernels[..], &[text]].concat()), None, "text that is no name");
+        let layout = usual(&[&kernels[..], &[function]].concat()).expect("the usual one");
+        assert_eq!((layout.name(&memory, twin).as_deref(), layout.name(&memory, function)), (Some(NAMES[0]), None));
     }
 
     /// Check that nothing is learned if one known handle contradicts the others: another name, the beginning of the name, or an
@@ -276,7 +328,7 @@ mod tests {
         let known = NAMES.map(|name| (object(name, name), name));
         let (same, other) = (object("both", "both"), object("one", "two"));
         let layout = Layout::learn(&memory, &known).expect("a layout");
-        assert_eq!((layout.0.len(), layout.name(&memory, same).as_deref()), (2, Some("both")));
+        assert_eq!((layout.places.len(), layout.name(&memory, same).as_deref()), (2, Some("both")));
         assert_eq!(layout.name(&memory, other), None);
     }
 
@@ -301,7 +353,7 @@ mod tests {
         assert_eq!(Layout::learn(&memory, &swapped), None);
         let alone = memory.object(&[(0x48, text), (0x200, text)]);
         let layout = Layout::learn(&memory, &known).expect("a layout");
-        assert_eq!((layout.0.len(), layout.name(&memory, alone).as_deref()), (2, Some("alone")));
+        assert_eq!((layout.places.len(), layout.name(&memory, alone).as_deref()), (2, Some("alone")));
     }
 
     /// Check that malformed names and pointers give no name, and that no object takes more reads than it has pairs of words.

@@ -150,7 +150,6 @@ impl Known {
         });
         // What a call revealed is newer than what was read.
         let named: Named<'_> = kept.chain(seen).collect();
-        let usable = learn(layouts, &named, memory);
         let mut wanted: HashSet<u64> = question.unnamed.iter().copied().collect();
         // The kernel for which a function was looked up has its name, too.
         let looked_up = question.seen.iter().filter(|seen| wanted.contains(&seen.handle));
@@ -158,6 +157,8 @@ impl Known {
             looked_up.filter_map(|seen| seen.same_as).filter(|same| by_handle.contains_key(same)).collect();
         wanted.extend(kernels);
         wanted.retain(|handle| !named.contains_key(handle));
+        let mut usable = learn(layouts, &named, memory);
+        usable.guess(&wanted, &named, memory);
         let read = |handle: u64| usable.name(handle, self.kind(by_handle.get(&handle)?), memory);
         let mut names = wanted.iter().filter_map(|handle| Some((*handle, read(*handle)?))).collect();
         for seen in &question.seen {
@@ -206,6 +207,15 @@ fn learn(layouts: &mut Layouts, named: &Named<'_>, memory: &File) -> Usable {
 }
 
 impl Usable {
+    /// Adds the usual layout if the objects have it, and no known name contradicts it.
+    fn guess(&mut self, wanted: &HashSet<u64>, named: &Named<'_>, memory: &File) {
+        let Some(layout) = Layout::usual(memory, wanted.iter().chain(named.keys()).copied()) else { return };
+        let right = |(handle, (_, name)): (&u64, &(_, &str))| layout.name(memory, *handle).is_none_or(|read| read == *name);
+        if named.iter().all(right) {
+            self.0.push(UsableLayout { kind: None, layout, misleads: false });
+        }
+    }
+
     /// Reads the name of a handle. If it is not known whether its object is of the same kind, the layout must not be misleading,
     /// and all layouts that give a name must agree.
     fn name(&self, handle: u64, kind: Option<Object>, memory: &File) -> Option<String> {

@@ -23,21 +23,24 @@ pub struct Function {
 #[derive(Debug)]
 #[repr(C)]
 struct Object {
+    words: [usize; OBJECT / 8],
     magic: u64,
     /// The inverted address of the [`Function`]: no other way may lead to the name.
     hidden: usize,
-    words: [usize; OBJECT / 8 - 2],
 }
 
-const FUNCTION: u64 = 0x7773_6675_6e63;
-const KERNEL: u64 = 0x7773_6b65_726e;
+const MAGIC: u64 = 0x7773_6675_6e63;
+/// The first words of objects. The driver's kernels begin with the same one.
+const FUNCTION: usize = 1;
+const KERNEL: usize = 2;
 
 impl Object {
-    fn new(magic: u64, of: &'static Function, place: Place) -> &'static Object {
-        let mut object =
-            Object { magic, hidden: !std::ptr::from_ref(of).expose_provenance(), words: [0; OBJECT / 8 - 2] };
+    fn new(begins: usize, of: &'static Function, place: Place) -> &'static Object {
+        let hidden = !std::ptr::from_ref(of).expose_provenance();
+        let mut object = Object { words: [0; OBJECT / 8], magic: MAGIC, hidden };
+        object.words[0] = begins;
         let name = of.name.as_ptr().expose_provenance();
-        object.words[place.at / 8 - 2] = match place.then {
+        object.words[place.at / 8] = match place.then {
             Some(then) => {
                 let second = Box::leak(Box::new([0_usize; OBJECT / 8]));
                 second[then / 8] = name;
@@ -88,7 +91,7 @@ impl Function {
     pub fn from_handle(handle: *mut c_void) -> Result<&'static Function, u32> {
         // SAFETY: the program got the handle from us; objects are never freed.
         let object = unsafe { behind::<Object>(handle) }?;
-        if object.magic != FUNCTION && object.magic != KERNEL {
+        if object.magic != MAGIC {
             return Err(status::INVALID_HANDLE);
         }
         // SAFETY: only we write it, and functions are never freed.

@@ -36,14 +36,14 @@ pub struct Place {
 }
 
 impl Place {
-    /// Parses `AT` or `AT:THEN`. The first two words of an object are the simulator's own.
+    /// Parses `AT` or `AT:THEN`. The first word of an object says what it is.
     pub(super) fn parse(value: &str) -> Result<Self, String> {
         let within = |text: &str, first: usize| match usize::try_from(offset(text)?) {
             Ok(at) if at.is_multiple_of(8) && (first..OBJECT).contains(&at) => Ok(at),
             _ => Err(format!("`{text}` is not the offset of a word")),
         };
         let (at, then) = value.split_once(':').map_or((value, None), |(at, then)| (at, Some(then)));
-        Ok(Self { at: within(at, 16)?, then: then.map(|then| within(then, 0)).transpose()? })
+        Ok(Self { at: within(at, 8)?, then: then.map(|then| within(then, 0)).transpose()? })
     }
 }
 
