@@ -210,7 +210,8 @@ impl Usable {
     /// Adds the usual layout if the objects have it, and no known name contradicts it.
     fn guess(&mut self, wanted: &HashSet<u64>, named: &Named<'_>, memory: &File) {
         let Some(layout) = Layout::usual(memory, wanted.iter().chain(named.keys()).copied()) else { return };
-        let right = |(handle, (_, name)): (&u64, &(_, &str))| layout.name(memory, *handle).is_none_or(|read| read == *name);
+        let right =
+            |(handle, (_, name)): (&u64, &(_, &str))| layout.name(memory, *handle).is_none_or(|read| read == *name);
         if named.iter().all(right) {
             self.0.push(UsableLayout { kind: None, layout, misleads: false });
         }

@@ -147,6 +147,10 @@ impl Monitor {
     }
 
     fn sample(&mut self, start: u64, end: u64, values: impl Iterator<Item = (u32, u32)>) {
+        if !self.has_begun() {
+            // The event that declared the GPU was made a moment later on a busy machine.
+            self.span = (start, start);
+        }
         let (_, last) = self.span;
         // Of recordings that are read as one, each may have samples of the same GPU. Two samples of one recording may overlap a
         // little, because the clocks are compared anew from time to time.
@@ -172,9 +176,14 @@ impl Monitor {
         self.open.push_back(sample);
     }
 
+    fn has_begun(&self) -> bool {
+        self.span.0 < self.span.1
+    }
+
     /// Returns the time of the operation in samples that are closed, and what could not be kept.
     fn add(&mut self, start: u64, end: u64, kernel: Option<u32>) -> u64 {
-        let (first, last) = self.span;
+        // Without samples yet, they may also begin earlier than they were declared.
+        let (first, last) = if self.has_begun() { self.span } else { (end, 0) };
         let open = self.open.front().map_or(last, |sample| sample.start);
         let mut late = open.min(end).saturating_sub(start.max(first));
         let at = self.open.partition_point(|sample| sample.end <= start);
@@ -249,13 +258,14 @@ mod tests {
         (rows, assigned)
     }
 
-    /// Check the drawing above: samples belong to the kernel that fills them alone, whatever arrives first.
+    /// Check the drawing above: samples belong to the kernel that fills them alone, whatever arrives first, and whenever the GPU
+    /// was declared.
     #[test]
     fn samples_belong_to_one_kernel() {
         let operations = [(1_000, 1_200, Some(0)), (1_210, 1_240, Some(1)), (1_270, 1_450, Some(1))];
-        for late in [false, true] {
+        for (late, declared) in [(false, 900), (true, 900), (false, 1_300), (true, 1_300)] {
             let mut monitors = Monitors::default();
-            monitors.sample(&samples(900, &[], 1));
+            monitors.sample(&samples(declared, &[], 1));
             let pm = samples(1_000, &[100; 5], 10);
             if late {
                 monitors.sample(&pm);

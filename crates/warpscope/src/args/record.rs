@@ -140,8 +140,9 @@ pub struct Record {
     #[arg(long, conflicts_with_all = ["cpu_only", "events_only", "no_inject", "max_overhead"])]
     pub energy: bool,
     /// Sample the counters of the GPUs every 1 ms (SMs, tensor pipe, memory, PCIe, NVLink), and judge what limits each kernel. Needs
-    /// CUPTI, and root or permission to use the GPU's counters; otherwise every 100 ms from NVML (GPM), without verdicts.
-    #[arg(long, conflicts_with_all = ["cpu_only", "events_only", "no_inject"])]
+    /// CUPTI, and root or permission to use the GPU's counters; otherwise every 100 ms from NVML (GPM), without verdicts. Not
+    /// together with --stalls, which uses the same hardware.
+    #[arg(long, conflicts_with_all = ["cpu_only", "events_only", "no_inject", "stalls"])]
     pub counters: bool,
     /// Show the work of CUDA graphs under the code that captured it (capture) or that launched the graph (launch).
     #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
