@@ -479,7 +479,7 @@ mod tests {
             "clock=no",
             "stalls=no",
             "stall[x]=1:wait",
-            "function_name=8",
+            "function_name=0",
             "function_name=20",
             "kernel_name=16:1024",
             "pm[x]=1:2:3:4",
