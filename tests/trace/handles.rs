@@ -106,17 +106,21 @@ fn nothing_is_learned_without_proof() {
     assert_names("both 4 swapped 0x48", "", &[&OWN[..], &KERNELS, &[LOOKED_UP]].concat(), &[11, 12]);
 }
 
-/// Check that kernels of the layout that drivers are known to have get their names without any known one, and functions do not.
+/// Check that objects of the layout that a driver is known to have give their names without any known one, but not if some of
+/// them have none, or one has a wrong name.
 #[test]
 fn the_usual_layout_needs_no_known_names() {
-    assert_names("both 0", "kernel_name=8", &[&KERNELS[..], &[LOOKED_UP]].concat(), &[11, 12]);
-    assert_names("both 4 swapped 0x48", "kernel_name=8", &[&OWN[..], &KERNELS, &[LOOKED_UP]].concat(), &[11, 12]);
+    let kept = [&FUNCTIONS[..], &KERNELS, &[LOOKED_UP]].concat();
+    let usual = "function_name=8,kernel_name=8";
+    assert_names("both 0", usual, &kept, &[]);
+    assert_names("both 0", "kernel_name=8", &[], &[11, 12, 13, 14, 15]);
+    assert_names("functions 4 swapped 8", usual, &OWN, &[11, 12, 13, 14, 15]);
 }
 
 /// Check that objects full of garbage have no names, and that nothing else suffers.
 #[test]
 fn hostile_objects_have_no_names() {
-    for script in ["", "function_name=0x3f8:0x3f8,kernel_name=16", "kernel_name=8"] {
+    for script in ["", "function_name=0x3f8:0x3f8,kernel_name=16", "function_name=8,kernel_name=8"] {
         assert_names("both 4 hostile", script, &OWN, &[11, 12, 13, 14, 15]);
     }
 }

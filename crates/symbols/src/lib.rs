@@ -31,5 +31,5 @@ pub use demangle::{demangle, name_kernels, stub_kernel};
 pub use files::{FileId, Files};
 pub use handles::{handle_kernel, handle_symbol, kept_handles, registered_kernels};
 pub use kept::Kept;
-pub use objects::{Layout, Memory};
+pub use objects::{Layout, Memory, is_kernels_own};
 pub use resolve::{Named, Options, resolve};

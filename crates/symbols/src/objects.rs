@@ -15,7 +15,7 @@
 //! and no other one a different name. Others may be outside the object: what is allocated together is often adjacent. For the same
 //! reason a word that leads to text is not followed further.
 //!
-//! Without known names there is one guess, [`Layout::usual`]: what a `CUkernel` looks like in the drivers that were inspected.
+//! Without known names there is one guess, [`Layout::usual`]: what objects look like in the driver that was inspected.
 //!
 //! The memory is that of a process that may be hostile: every read is bounded, and what is read counts only if it is an
 //! identifier, as names of kernels are. Such a process can give its own kernels wrong names, as it could by other means.
@@ -58,13 +58,13 @@ struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     places: Vec<Place>,
-    /// The first word of all such objects, if it is always the same.
-    begins: Option<u64>,
+    /// The first words of such objects; none if any will do.
+    begins: &'static [u64],
 }
 
-/// A `CUkernel` of driver 580: cuBLAS and the runtime launch these.
+/// Driver 580, and how a `CUkernel` and a `CUfunction` begin there.
 const USUAL: Place = Place { at: 8, then: None };
-const USUAL_BEGINS: u64 = 2;
+const USUAL_BEGINS: &[u64] = &[2, 0x1_0000_0001];
 
 impl Layout {
     /// The fewest different names from which it is learned.
@@ -84,20 +84,20 @@ impl Layout {
     }
 
     fn of(places: Vec<Place>) -> Option<Self> {
-        (!places.is_empty()).then_some(Self { places, begins: None })
+        (!places.is_empty()).then_some(Self { places, begins: &[] })
     }
 
     /// Returns the usual layout, if these objects have it: all that begin as usual have a name, and there are enough different
     /// ones.
     pub fn usual(memory: &dyn Memory, objects: impl IntoIterator<Item = u64>) -> Option<Self> {
-        let usual = Self { places: vec![USUAL], begins: Some(USUAL_BEGINS) };
+        let usual = Self { places: vec![USUAL], begins: USUAL_BEGINS };
         let begin = objects.into_iter().filter(|object| usual.applies(memory, *object));
         let names: Option<HashSet<String>> = begin.map(|object| usual.name(memory, object)).collect();
         names.filter(|names| names.len() >= Self::FEWEST).map(|_| usual)
     }
 
     fn applies(&self, memory: &dyn Memory, object: u64) -> bool {
-        self.begins.is_none_or(|begins| raw_word(memory, object) == Some(begins))
+        self.begins.is_empty() || raw_word(memory, object).is_some_and(|first| self.begins.contains(&first))
     }
 
     /// Returns the name of an object. `None` if there is none, or if the places do not agree.
@@ -199,6 +199,12 @@ fn name_at(memory: &dyn Memory, address: u64) -> Option<String> {
     String::from_utf8(bytes).ok().filter(|name| is_name(name.as_bytes()))
 }
 
+/// Whether a name from a host function is certainly that of the kernel, too: in the host's code, nvcc gives lambdas and anonymous
+/// namespaces other names.
+pub fn is_kernels_own(name: &str) -> bool {
+    !["Unv", "Ul", "Ut", "_GLOBAL__N"].iter().any(|unnamed| name.contains(unnamed))
+}
+
 /// Whether it can be the name of a kernel: an identifier of PTX.
 fn is_name(name: &[u8]) -> bool {
     let follows = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$');
@@ -293,7 +299,7 @@ mod tests {
             let name = memory.text(name);
             memory.object(&[(0, begins), (8, name)])
         };
-        let kernels = NAMES.map(|name| object(2, name));
+        let kernels = NAMES.map(|name| object(if name == NAMES[0] { 0x1_0000_0001 } else { 2 }, name));
         let (function, twin, text) = (object(3, "another"), object(2, NAMES[0]), object(2, "two words"));
         let usual = |objects: &[u64]| Layout::usual(&memory, objects.iter().copied());
         assert_eq!(usual(&[kernels[0], kernels[1], twin, function]), None, "two names");

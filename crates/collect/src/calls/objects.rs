@@ -157,8 +157,11 @@ impl Known {
             looked_up.filter_map(|seen| seen.same_as).filter(|same| by_handle.contains_key(same)).collect();
         wanted.extend(kernels);
         wanted.retain(|handle| !named.contains_key(handle));
-        let mut usable = learn(layouts, &named, memory);
-        usable.guess(&wanted, &named, memory);
+        let mut proven = named.clone();
+        proven.retain(|_, (_, name)| symbols::is_kernels_own(name));
+        let mut usable = learn(layouts, &proven, memory);
+        let all = question.seen.iter().map(|seen| seen.handle).chain(wanted.iter().copied());
+        usable.guess(all, &proven, memory);
         let read = |handle: u64| usable.name(handle, self.kind(by_handle.get(&handle)?), memory);
         let mut names = wanted.iter().filter_map(|handle| Some((*handle, read(*handle)?))).collect();
         for seen in &question.seen {
@@ -208,8 +211,8 @@ fn learn(layouts: &mut Layouts, named: &Named<'_>, memory: &File) -> Usable {
 
 impl Usable {
     /// Adds the usual layout if the objects have it, and no known name contradicts it.
-    fn guess(&mut self, wanted: &HashSet<u64>, named: &Named<'_>, memory: &File) {
-        let Some(layout) = Layout::usual(memory, wanted.iter().chain(named.keys()).copied()) else { return };
+    fn guess(&mut self, handles: impl Iterator<Item = u64>, named: &Named<'_>, memory: &File) {
+        let Some(layout) = Layout::usual(memory, handles) else { return };
         let right =
             |(handle, (_, name)): (&u64, &(_, &str))| layout.name(memory, *handle).is_none_or(|read| read == *name);
         if named.iter().all(right) {
@@ -275,7 +278,7 @@ mod tests {
         for (at, text) in texts {
             words[at / 8] = text.as_ptr().addr() as u64;
         }
-        std::ptr::from_ref(words).addr() as u64
+        std::ptr::from_mut(words).expose_provenance() as u64
     }
 
     const NAMES: [&CStr; 3] = [c"first_kernel", c"second_kernel", c"third_kernel"];
@@ -306,6 +309,33 @@ mod tests {
         let others = NAMES.map(|name| (object(&[(0x50, name)]), (Some(Object::Function), text(name))));
         assert_eq!(name(&mut layouts, &others, Some(Object::Function)), None);
         assert_eq!(name(&mut layouts, &functions, Some(Object::Function)), None);
+    }
+
+    /// Check that names of lambdas, which are others in the host's code, neither teach nor contradict: with a layout that must be
+    /// learned, and with the usual one.
+    #[test]
+    fn host_names_of_lambdas_prove_nothing() {
+        let memory = File::open("/proc/self/mem").expect("our own memory");
+        let (host, device) = ("_Z5applyIZ4callvEUnvhdl0_0_EvT_", c"_Z5applyIZ4callvEUlvE_EvT_");
+        for (at, own) in [(0x48, &NAMES[..]), (8, &[])] {
+            let begins = |object: u64| {
+                // SAFETY: it is an object of this test.
+                unsafe { *std::ptr::with_exposed_provenance_mut::<u64>(object as usize) = 2 };
+                object
+            };
+            let kept: Vec<_> = own.iter().map(|name| (begins(object(&[(at, name)])), *name)).collect();
+            let mut known = Known { read: true, ..Known::default() };
+            let named = kept.iter().map(|(handle, name)| (*handle, name.to_str().expect("ASCII").to_owned()));
+            known.names = named.chain([(begins(object(&[(at, device)])), host.to_owned())]).collect();
+            known.kept = known.names.keys().copied().collect();
+            let unnamed =
+                [c"fourth_kernel", c"fifth_kernel", c"sixth_kernel"].map(|name| begins(object(&[(at, name)])));
+            let seen = unnamed.map(|handle| SeenHandle { handle, object: None, name: None, same_as: None });
+            let question = Question { pid: 0, image: ProcessId(0), seen: seen.to_vec(), unnamed: unnamed.to_vec() };
+            let names = known.read_names(&question, &mut Layouts::new(), &memory);
+            assert_eq!(names.get(&unnamed[0]).map(String::as_str), Some("fourth_kernel"), "{at}");
+            assert_eq!(names.len(), 3);
+        }
     }
 
     /// Check that a function and its kernel share a name, and that two that differ are both discarded.

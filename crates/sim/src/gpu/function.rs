@@ -30,8 +30,8 @@ struct Object {
 }
 
 const MAGIC: u64 = 0x7773_6675_6e63;
-/// The first words of objects. The driver's kernels begin with the same one.
-const FUNCTION: usize = 1;
+/// The first words of objects, as in driver 580.
+const FUNCTION: usize = 0x1_0000_0001;
 const KERNEL: usize = 2;
 
 impl Object {
