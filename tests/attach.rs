@@ -34,8 +34,11 @@ impl Target {
     }
 
     fn of(command: &mut Command) -> Self {
-        let child =
-            command.env("WARPSCOPE_SIM", "kernel_ns=1us").stdin(Stdio::piped()).stderr(Stdio::inherit()).spawn();
+        Self::with(command, "kernel_ns=1us")
+    }
+
+    fn with(command: &mut Command, script: &str) -> Self {
+        let child = command.env("WARPSCOPE_SIM", script).stdin(Stdio::piped()).stderr(Stdio::inherit()).spawn();
         let mut child = child.expect("the program starts");
         let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut line = String::new();
@@ -150,6 +153,20 @@ fn running_processes_are_recorded_exactly() {
     let paths: Vec<_> = counts.keys().map(|(kind, device, path)| (*kind, *device, path.as_str())).collect();
     assert_eq!(paths, [(Kind::Kernel, 0, "worker>a>leaf0"), (Kind::Kernel, 0, "worker>b>leaf1")]);
     assert_eq!(report["notes"], serde_json::json!([]));
+    target.ends_well();
+}
+
+/// Check that recordings are exact if launches are under way when they begin and when they end, and do not return soon.
+#[test]
+fn slow_launches_are_recorded_exactly() {
+    let scene = Scene::new();
+    let mut command = scene.bare_cuda("attached");
+    let target = Target::with(command.arg("8"), "kernel_ns=1us,slow=cuLaunchKernel:30ms");
+    for _ in 0..4 {
+        target.record_launches(&scene, "--gpu-only", 20);
+        is_exact(&scene.report("x.wscope"));
+        fs::remove_file(scene.path("x.wscope")).expect("the recording");
+    }
     target.ends_well();
 }
 

@@ -16,7 +16,9 @@ use crate::marker::mark;
 use crate::queue::QUEUE;
 use crate::sampling::Choice;
 use crate::totals::{ShardOf, TOTALS, add};
-use crate::{calls, client, cost, counting, gate, lifecycle, nodes, nvtx, quirks, sampling, stalls, sys, waits};
+use crate::{
+    before, calls, client, cost, counting, gate, lifecycle, nodes, nvtx, quirks, sampling, stalls, sys, waits,
+};
 
 /// One more than the highest callback id in the tables.
 const CALLS: usize = 1024;
@@ -162,6 +164,7 @@ unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -
                 if !live {
                     return false;
                 }
+                before::saw(data.correlation_id);
                 thread.shard.count_launch();
                 if work == Work::Graph as u8 {
                     quirks::graph_launched();

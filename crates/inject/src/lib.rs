@@ -20,6 +20,7 @@
 //! All state is static and never freed: callbacks may arrive at any time, from any thread, even while the process
 //! exits.
 
+mod before;
 mod budget;
 pub mod buffers;
 pub mod callbacks;

@@ -12,6 +12,7 @@ use cupti::ids::{kind, result};
 use cupti::record::{self, graph_trace, kernel, memcpy, memcpy_peer, memset};
 use cupti::types::ActivityGetNextRecord;
 
+use crate::before;
 use crate::names::{NAMES_SEEN, Named};
 use crate::queue::QUEUE;
 use crate::totals::{TOTALS, add};
@@ -26,6 +27,18 @@ enum Record {
     Kernel(wire::Kernel, *const c_char),
     Memcpy(wire::Memcpy),
     Memset(wire::Memset),
+}
+
+impl Record {
+    /// Whether its launch began before the session.
+    fn is_from_before(&self) -> bool {
+        let (id, graph) = match self {
+            Self::Kernel(kernel, _) => (kernel.correlation, kernel.graph),
+            Self::Memcpy(copy) => (copy.correlation, copy.graph),
+            Self::Memset(memset) => (memset.correlation, memset.graph),
+        };
+        before::has(id, graph)
+    }
 }
 
 /// The meaning of a record's times.
@@ -269,6 +282,7 @@ impl Batch {
     unsafe fn record(&mut self, bytes: &[u8]) {
         match decode(bytes) {
             None => self.tally.invalid += 1,
+            Some(record) if record.is_from_before() => {}
             Some(Record::Kernel(mut kernel, name)) => {
                 self.tally.kernels += 1;
                 if !self.times(kernel.start, kernel.end, true) {

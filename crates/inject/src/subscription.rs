@@ -12,8 +12,8 @@ use crate::library::{self, Cupti};
 use crate::notices::Notices;
 use crate::queue::QUEUE;
 use crate::{
-    buffers, callbacks, calls, client, clock, gate, kinds, lifecycle, nodes, sampling, search, stalls, sys, totals,
-    wakeup,
+    before, buffers, callbacks, calls, client, clock, gate, kinds, lifecycle, nodes, sampling, search, stalls, sys,
+    totals, wakeup,
 };
 
 static SUBSCRIBER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
@@ -94,13 +94,14 @@ pub fn begin(cupti: &Cupti, notices: &mut Notices) -> bool {
             // SAFETY: only takes a number.
             unsafe { (cupti.disable)(kind) };
         }
+        before::begin();
         enabled = enable(cupti, notices);
         sampling::set_recording(true);
         lifecycle::begin();
     };
     let begun = (0..ATTEMPTS).any(|attempt| {
-        // The launches that have begun continue meanwhile.
-        wakeup::pause_for(if attempt == 0 { 0 } else { LONG_PATIENCE });
+        // The launches that have begun continue meanwhile, each time for another while: they may be regular.
+        wakeup::pause_for(if attempt == 0 { 0 } else { LONG_PATIENCE / 5 * u64::from(1 + attempt * 3 % 5) });
         gate::close_for(PATIENCE_TO_BEGIN, &mut switch)
     });
     if !begun {
@@ -120,7 +121,11 @@ pub fn pause() -> bool {
         }
         lifecycle::leave();
     };
-    gate::close_for(LONG_PATIENCE, disable)
+    // On a busy machine a launch may wait longer for a CPU. Those that were held continue meanwhile, marked.
+    (0..ATTEMPTS_TO_PAUSE).any(|attempt| {
+        wakeup::pause_for(if attempt == 0 { 0 } else { LONG_PATIENCE });
+        gate::close_for(LONG_PATIENCE, disable)
+    })
 }
 
 fn disable_kinds(cupti: &Cupti) {
@@ -220,8 +225,10 @@ const PATIENCE_TO_BEGIN: u64 = 20_000_000;
 const SHORT_PATIENCE: u64 = 300_000;
 /// The same before records are disabled at the end: a launch may wait for room in a full stream.
 const LONG_PATIENCE: u64 = 100_000_000;
+/// How often a recording tries to end: warpscope waits 5 seconds for everything.
+const ATTEMPTS_TO_PAUSE: u32 = 8;
 /// How often disabling is tried before records stay enabled.
-const ATTEMPTS: u32 = 20;
+const ATTEMPTS: u32 = 25;
 
 /// Switches records on or off. Returns false, and changes nothing, if launches in flight do not return soon.
 ///

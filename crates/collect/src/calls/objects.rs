@@ -86,7 +86,10 @@ impl Objects {
             found = symbols::kept_handles(&mappings, &files.files, &memory, budget);
             known.keep(&found);
         }
-        if question.unnamed.iter().all(|handle| known.names.contains_key(handle)) {
+        let kept = found.iter().filter_map(symbols::handle_kernel);
+        let inexact: HashSet<u64> =
+            kept.filter(|(_, name)| !symbols::is_kernels_own(name)).map(|(handle, _)| handle).collect();
+        if inexact.is_empty() && question.unnamed.iter().all(|handle| known.names.contains_key(handle)) {
             return found;
         }
         known.search(&question.seen, &mappings, &files, &memory);
@@ -95,7 +98,9 @@ impl Objects {
             self.drivers.clear();
         }
         let layouts = driver.map(|driver| self.drivers.entry(driver).or_default());
-        let names = known.read_names(question, layouts.unwrap_or(&mut HashMap::new()), &memory);
+        let names = known.read_names(question, &inexact, layouts.unwrap_or(&mut HashMap::new()), &memory);
+        known.names.extend(names.iter().filter(|(h, _)| inexact.contains(h)).map(|(h, name)| (*h, name.clone())));
+        found.retain(|symbol| symbols::handle_kernel(symbol).is_none_or(|(handle, _)| !names.contains_key(&handle)));
         found.extend(names.iter().map(|(handle, name)| symbols::handle_symbol(image, *handle, name, "libcuda")));
         found
     }
@@ -137,8 +142,14 @@ impl Known {
         seen.object.or_else(|| self.kept.contains(&seen.handle).then_some(Object::Kernel))
     }
 
-    /// Learns layouts, and returns the names of the handles without one.
-    fn read_names(&self, question: &Question, layouts: &mut Layouts, memory: &File) -> HashMap<u64, String> {
+    /// Learns layouts, and returns the names of the handles without one, and of those that have the host's name for their kernel.
+    fn read_names(
+        &self,
+        question: &Question,
+        inexact: &HashSet<u64>,
+        layouts: &mut Layouts,
+        memory: &File,
+    ) -> HashMap<u64, String> {
         let by_handle: HashMap<u64, &SeenHandle> = question.seen.iter().map(|seen| (seen.handle, seen)).collect();
         let seen = question.seen.iter().filter_map(|seen| {
             let name = self.name(seen, &by_handle)?;
@@ -157,15 +168,20 @@ impl Known {
             looked_up.filter_map(|seen| seen.same_as).filter(|same| by_handle.contains_key(same)).collect();
         wanted.extend(kernels);
         wanted.retain(|handle| !named.contains_key(handle));
+        wanted.extend(inexact);
         let mut proven = named.clone();
         proven.retain(|_, (_, name)| symbols::is_kernels_own(name));
         let mut usable = learn(layouts, &proven, memory);
         let all = question.seen.iter().map(|seen| seen.handle).chain(wanted.iter().copied());
         usable.guess(all, &proven, memory);
-        let read = |handle: u64| usable.name(handle, self.kind(by_handle.get(&handle)?), memory);
+        let kind = |handle: u64| match by_handle.get(&handle) {
+            Some(seen) => Some(self.kind(seen)),
+            None => inexact.contains(&handle).then_some(Some(Object::Kernel)),
+        };
+        let read = |handle: u64| usable.name(handle, kind(handle)?, memory);
         let mut names = wanted.iter().filter_map(|handle| Some((*handle, read(*handle)?))).collect();
         for seen in &question.seen {
-            agree(&mut names, seen, &wanted, &named);
+            agree(&mut names, seen, &wanted, &proven);
         }
         names
     }
@@ -311,8 +327,8 @@ mod tests {
         assert_eq!(name(&mut layouts, &functions, Some(Object::Function)), None);
     }
 
-    /// Check that names of lambdas, which are others in the host's code, neither teach nor contradict: with a layout that must be
-    /// learned, and with the usual one.
+    /// Check that names of lambdas, which are others in the host's code, neither teach nor contradict, and are replaced: with a
+    /// layout that must be learned, and with the usual one.
     #[test]
     fn host_names_of_lambdas_prove_nothing() {
         let memory = File::open("/proc/self/mem").expect("our own memory");
@@ -326,15 +342,17 @@ mod tests {
             let kept: Vec<_> = own.iter().map(|name| (begins(object(&[(at, name)])), *name)).collect();
             let mut known = Known { read: true, ..Known::default() };
             let named = kept.iter().map(|(handle, name)| (*handle, name.to_str().expect("ASCII").to_owned()));
-            known.names = named.chain([(begins(object(&[(at, device)])), host.to_owned())]).collect();
+            let lambda = begins(object(&[(at, device)]));
+            known.names = named.chain([(lambda, host.to_owned())]).collect();
             known.kept = known.names.keys().copied().collect();
             let unnamed =
                 [c"fourth_kernel", c"fifth_kernel", c"sixth_kernel"].map(|name| begins(object(&[(at, name)])));
             let seen = unnamed.map(|handle| SeenHandle { handle, object: None, name: None, same_as: None });
             let question = Question { pid: 0, image: ProcessId(0), seen: seen.to_vec(), unnamed: unnamed.to_vec() };
-            let names = known.read_names(&question, &mut Layouts::new(), &memory);
-            assert_eq!(names.get(&unnamed[0]).map(String::as_str), Some("fourth_kernel"), "{at}");
-            assert_eq!(names.len(), 3);
+            let names = known.read_names(&question, &[lambda].into(), &mut Layouts::new(), &memory);
+            let read = [unnamed[0], lambda].map(|handle| names.get(&handle).map(String::as_str));
+            assert_eq!(read, [Some("fourth_kernel"), device.to_str().ok()], "{at}");
+            assert_eq!(names.len(), 4);
         }
     }
 
