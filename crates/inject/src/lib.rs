@@ -62,6 +62,7 @@ mod start;
 mod subscription;
 mod sys;
 mod totals;
+mod unseen;
 mod waits;
 mod wakeup;
 

@@ -9,7 +9,7 @@ use crate::names::NAMES_SEEN;
 use crate::notices::Notices;
 use crate::queue::QUEUE;
 use crate::{
-    buffers, client, clock, cost, driver, lifecycle, quirks, rank, sampling, stalls, subscription, sys, totals, wakeup,
+    buffers, client, clock, cost, driver, lifecycle, quirks, rank, sampling, stalls, subscription, sys, totals, unseen,
 };
 
 /// The result of the search for libcupti.
@@ -91,9 +91,6 @@ pub fn announce(found: Found, driver: u32, notices: &mut Notices) -> Option<&'st
     cupti
 }
 
-/// Time for launches that began before we subscribed, of which we know nothing, to return.
-const UNSEEN_LAUNCHES: u64 = 50_000_000;
-
 /// Queues the first messages of a session in a process that already runs. The sender sends them.
 pub fn introduce() -> (Option<&'static Cupti>, Notices) {
     let mut notices = Notices::default();
@@ -129,7 +126,7 @@ fn record(cupti: &'static Cupti, notices: &mut Notices) -> bool {
     if !subscription::subscribe(cupti, notices) {
         return false;
     }
-    wakeup::pause_for(UNSEEN_LAUNCHES);
+    unseen::wait();
     // Records of an earlier session, which nobody reads.
     // SAFETY: only takes a number; no callback of CUPTI is on this thread's stack.
     unsafe { (cupti.flush_all)(1) };
