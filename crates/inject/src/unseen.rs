@@ -81,7 +81,11 @@ mod tests {
                 thread::park();
             }
         });
-        let busy = thread::spawn(|| while !STOP.load(Ordering::Relaxed) {});
+        let busy = thread::spawn(|| {
+            while !STOP.load(Ordering::Relaxed) {
+                core::hint::spin_loop();
+            }
+        });
         let all = threads();
         assert!(all.len() >= 2);
         while all.iter().any(|thread| is_ready(&thread.name) && thread.waits_for_cpu()) {
