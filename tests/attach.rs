@@ -179,7 +179,7 @@ fn recordings_come_and_go() {
 
 /// The same for 1,000 rounds on 32 threads.
 #[test]
-#[ignore = "takes an hour: run it by name with --ignored"]
+#[ignore = "takes a quarter of an hour: run it by name with --ignored"]
 fn a_thousand_recordings_come_and_go() {
     rounds(1000);
 }

@@ -9,7 +9,8 @@ use crate::names::NAMES_SEEN;
 use crate::notices::Notices;
 use crate::queue::QUEUE;
 use crate::{
-    buffers, client, clock, cost, driver, lifecycle, quirks, rank, sampling, stalls, subscription, sys, totals, unseen,
+    before, buffers, client, clock, cost, driver, lifecycle, quirks, rank, sampling, stalls, subscription, sys, totals,
+    unseen,
 };
 
 /// The result of the search for libcupti.
@@ -101,6 +102,7 @@ pub fn introduce() -> (Option<&'static Cupti>, Notices) {
 
 /// Begins to record in a process that already runs, once warpscope is ready; true if records will arrive.
 pub fn begin(cupti: Option<&'static Cupti>, mut notices: Notices) -> bool {
+    before::begin();
     let records = cupti.is_some_and(|cupti| record(cupti, &mut notices));
     notices.send();
     QUEUE.seal();

@@ -12,8 +12,8 @@ use crate::library::{self, Cupti};
 use crate::notices::Notices;
 use crate::queue::QUEUE;
 use crate::{
-    before, buffers, callbacks, calls, client, clock, gate, kinds, lifecycle, nodes, sampling, search, stalls, sys,
-    totals, wakeup,
+    buffers, callbacks, calls, client, clock, gate, kinds, lifecycle, nodes, sampling, search, stalls, sys, totals,
+    wakeup,
 };
 
 static SUBSCRIBER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
@@ -94,7 +94,6 @@ pub fn begin(cupti: &Cupti, notices: &mut Notices) -> bool {
             // SAFETY: only takes a number.
             unsafe { (cupti.disable)(kind) };
         }
-        before::begin();
         enabled = enable(cupti, notices);
         sampling::set_recording(true);
         lifecycle::begin();
