@@ -20,6 +20,22 @@ def ns_per_call(output):
     return float(found.group(1))
 
 
+def places(warpscope, library, pattern):
+    """Returns the functions of a library that match, each with the offset where warpscope places its probe."""
+    listed = call([warpscope, "trace", "--list", pattern, "--lib", library])
+    found = dict(re.findall(r"^\s*(\w+)\s+\+(\d+)", listed, re.MULTILINE))
+    if not found:
+        raise BenchError(f"`warpscope trace --list` does not show {pattern}:\n{listed}")
+    return found
+
+
+def build_empty(directory):
+    """Builds the program that attaches empty probes."""
+    program = directory / "empty"
+    call([os.environ.get("CC", "cc"), "-O2", "-o", program, SOURCES / "empty.c", "-ldl"])
+    return program
+
+
 def add_arguments(parser, calls):
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--gpu", action="store_true", help="use the real libcuda")
@@ -35,10 +51,8 @@ class Loop:
 
     def __init__(self, arguments, directory):
         self.arguments = arguments
-        program, self.empty = directory / "loop", directory / "empty"
-        compiler = os.environ.get("CC", "cc")
-        call([compiler, "-O2", "-o", program, SOURCES / "loop.c", "-ldl", "-lpthread"])
-        call([compiler, "-O2", "-o", self.empty, SOURCES / "empty.c", "-ldl"])
+        program, self.empty = directory / "loop", build_empty(directory)
+        call([os.environ.get("CC", "cc"), "-O2", "-o", program, SOURCES / "loop.c", "-ldl", "-lpthread"])
         self.environment = dict(os.environ)
         if arguments.sim:
             call([arguments.warpscope, "sim", "--libs", directory / "sim"])
@@ -61,11 +75,7 @@ class Loop:
 
     def find_place(self):
         """Returns the offset in the function where warpscope places its probe."""
-        listed = call([self.arguments.warpscope, "trace", "--list", FUNCTION, "--lib", self.library])
-        found = re.search(rf"^\s*{FUNCTION}\s+\+(\d+)", listed, re.MULTILINE)
-        if not found:
-            raise BenchError(f"`warpscope trace --list` does not show {FUNCTION}:\n{listed}")
-        return found.group(1)
+        return places(self.arguments.warpscope, self.library, FUNCTION)[FUNCTION]
 
     def alone(self):
         return ns_per_call(call(self.longer, self.environment))
@@ -76,7 +86,8 @@ class Loop:
 
     def with_empty_probes(self):
         """Measures the kernel's own cost of trapping at the same instruction and at the return: a lower bound for any tool."""
-        return ns_per_call(call([self.empty, self.library, FUNCTION, self.plus, *self.command], self.environment))
+        place = f"{FUNCTION}+{self.plus}"
+        return ns_per_call(call([self.empty, "both", self.library, place, *self.command], self.environment))
 
 
 def print_table(loop, modes, of):

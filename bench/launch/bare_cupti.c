@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { KIND_CONCURRENT_KERNEL = 10, FLUSH_MS = 100, BUFFER_BYTES = 4 << 20 };
+enum { KIND_CONCURRENT_KERNEL = 10, DRIVER_API = 1, RUNTIME_API = 2, FLUSH_MS = 100, BUFFER_BYTES = 4 << 20 };
 
 typedef void (*BufferRequested)(uint8_t **buffer, size_t *size, size_t *most_records);
 typedef void (*BufferCompleted)(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid);
@@ -24,6 +24,9 @@ static uint32_t (*get_next_record)(uint8_t *buffer, size_t valid, uint32_t **rec
 static uint32_t (*enable)(uint32_t kind);
 static uint32_t (*disable)(uint32_t kind);
 static uint32_t (*flush_all)(uint32_t forced);
+static uint32_t (*subscribe)(void **subscriber, void (*callback)(void *, uint32_t, uint32_t, const void *), void *data);
+static uint32_t (*unsubscribe)(void *subscriber);
+static uint32_t (*enable_callback)(uint32_t on, void *subscriber, uint32_t domain, uint32_t id);
 
 /* Buffers are reused: the cost of new pages would be attributed to CUPTI. A free buffer begins with the address of the next one. */
 static pthread_mutex_t buffers_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -142,6 +145,9 @@ static const char *start(void)
     enable = (uint32_t(*)(uint32_t))dlsym(cupti, "cuptiActivityEnable");
     flush_all = (uint32_t(*)(uint32_t))dlsym(cupti, "cuptiActivityFlushAll");
     disable = (uint32_t(*)(uint32_t))dlsym(cupti, "cuptiActivityDisable");
+    subscribe = (uint32_t(*)(void **, void (*)(void *, uint32_t, uint32_t, const void *), void *))dlsym(cupti, "cuptiSubscribe");
+    unsubscribe = (uint32_t(*)(void *))dlsym(cupti, "cuptiUnsubscribe");
+    enable_callback = (uint32_t(*)(uint32_t, void *, uint32_t, uint32_t))dlsym(cupti, "cuptiEnableCallback");
     if (!register_callbacks || !get_next_record || !enable || !disable || !flush_all)
         return "this libcupti lacks a function";
     if (register_callbacks(buffer_requested, buffer_completed) != 0)
@@ -181,4 +187,34 @@ __attribute__((visibility("default"))) void bare_cupti_disable(void)
         flush_all(0);
         disable(KIND_CONCURRENT_KERNEL);
     }
+}
+
+/* The same with a callback at the entry and the exit of each launch, which does nothing: what a client needs to know the launch of a
+ * kernel. */
+static void *subscriber;
+
+static void on_launch(void *data, uint32_t domain, uint32_t id, const void *info)
+{
+    (void)data, (void)domain, (void)id, (void)info;
+}
+
+__attribute__((visibility("default"))) void bare_cupti_enable_callbacks(void)
+{
+    /* cuLaunchKernel and cuLaunchKernelEx, each also for the default stream of a thread; cudaLaunchKernel likewise. */
+    static const uint32_t driver[] = {307, 442, 652, 653}, runtime[] = {211, 214};
+    bare_cupti_enable();
+    if (failure || !subscribe || !enable_callback || subscribe(&subscriber, on_launch, NULL) != 0)
+        return;
+    for (size_t i = 0; i < sizeof(driver) / sizeof(*driver); i++)
+        enable_callback(1, subscriber, DRIVER_API, driver[i]);
+    for (size_t i = 0; i < sizeof(runtime) / sizeof(*runtime); i++)
+        enable_callback(1, subscriber, RUNTIME_API, runtime[i]);
+}
+
+__attribute__((visibility("default"))) void bare_cupti_disable_callbacks(void)
+{
+    if (subscriber && unsubscribe)
+        unsubscribe(subscriber);
+    subscriber = NULL;
+    bare_cupti_disable();
 }

@@ -10,9 +10,14 @@ after, when nothing watched. The baseline, bare CUPTI activity, is enabled and d
 torch.profiler (CUDA only, no stacks), each in a process of its own, because CUPTI has one client at a time. Prints the ratio to
 bare of each turn, their median, and the ratio to bare CUPTI; then the same for undisturbed steps, the lower quartile of the blocks of
 about 50 ms, which varies less than the mean.
+
+Two tools are lower bounds. `--tool "CUPTI with callbacks"` is bare CUPTI with a callback at each launch that does nothing, for whatever
+ties kernels to their launches. `--tool "empty launch probes"` traps at the entry of the driver's launches and does nothing there, for
+whatever counts launches by probes, as the monitor does.
 """
 
 import argparse
+import contextlib
 import os
 import re
 import statistics
@@ -26,11 +31,13 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
+from probed_call import build_empty, places  # noqa: E402
 from processes import BenchError, Monitor, call  # noqa: E402
 
 RECORD = ["record", "--as-root", "-v"]
 TOOLS = {
     "bare CUPTI": None,
+    "CUPTI with callbacks": None,
     "torch.profiler": None,
     "record": RECORD,
     "record --gpu-only": [*RECORD, "--gpu-only"],
@@ -41,9 +48,14 @@ TOOLS = {
     "record --max-overhead 3": [*RECORD, "--max-overhead", "3"],
     "monitor": None,
     "monitor --max-overhead 3": None,
+    "empty launch probes": None,
 }
 # What the program switches on and off itself: the lines that it takes for that.
-OWN = {"bare CUPTI": ("enable", "disable"), "torch.profiler": ("start", "stop")}
+OWN = {
+    "bare CUPTI": ("enable", "disable"),
+    "CUPTI with callbacks": ("enable_callbacks", "disable_callbacks"),
+    "torch.profiler": ("start", "stop"),
+}
 SETTLE = 0.5
 # warpscope compiles unwind tables on other CPUs when it has attached.
 SETTLE_TABLES = 2
@@ -117,7 +129,25 @@ def attached(options, program, tool, directory):
     messages += recording.stderr.read()
     if recording.wait(60) != 0:
         raise BenchError(f"{' '.join(map(str, command))}: exit status {recording.returncode}\n{messages}")
+    print(*re.findall(r"warpscope took .*", messages), file=sys.stderr, flush=True)
     return speed
+
+
+@contextlib.contextmanager
+def empty_probes(options, program, directory):
+    """Traps at the entry of the driver's launches, with programs that do nothing."""
+    maps = Path(f"/proc/{program.process.pid}/maps").read_text()
+    library = re.search(r"(/\S*/libcuda\.so\S*)", maps).group(1)
+    found = places(options.warpscope, library, "cuLaunchKernel*").items()
+    functions = ",".join(f"{name}+{plus}" for name, plus in found)
+    command = [build_empty(directory), "entry", library, functions, "cat"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as probes:
+        probes.stdin.write(b"attached\n")
+        probes.stdin.flush()
+        if probes.stdout.readline() != b"attached\n":
+            raise BenchError("the empty probes cannot be attached")
+        yield
+        probes.stdin.close()
 
 
 def turn(options, program, tool, directory):
@@ -134,6 +164,10 @@ def turn(options, program, tool, directory):
         with Monitor(options.warpscope, *tool.split()[1:]) as monitor:
             time.sleep(SETTLE_TABLES)
             monitor.scrape()
+            speed = program.watch()
+    elif tool == "empty launch probes":
+        with empty_probes(options, program, directory):
+            time.sleep(SETTLE)
             speed = program.watch()
     else:
         speed = attached(options, program, tool, directory)

@@ -1,6 +1,6 @@
-/* Runs a command while empty programs probe the entry and the return of one function. This measures the kernel's own
- * share of the cost of a probed call.
- *   empty LIBRARY FUNCTION PLUS COMMAND...        the probe is PLUS bytes after the function's first byte */
+/* Runs a command while empty programs probe functions of a library: their entries, or also their returns. This measures the
+ * kernel's own share of the cost of a probed call.
+ *   empty entry|both LIBRARY FUNCTION+PLUS[,...] COMMAND...   the probe is PLUS bytes after the function's first byte */
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -57,23 +57,34 @@ static uint64_t offset_in_file(uintptr_t address) {
     return found;
 }
 
+/* Attaches the program to each of the functions; returns a sentence if that fails. */
+static const char *attach_all(int program, const char *library, char *functions, int returns) {
+    void *opened = dlopen(library, RTLD_NOW);
+    if (!opened) return dlerror();
+    for (char *next = strtok(functions, ","); next; next = strtok(NULL, ",")) {
+        char *plus = strchr(next, '+');
+        if (plus) *plus++ = 0;
+        void *function = dlsym(opened, next);
+        if (!function) return dlerror();
+        uint64_t offset = offset_in_file((uintptr_t)function) + (plus ? strtoull(plus, NULL, 0) : 0);
+        if ((returns && attach(program, library, offset, AT_RETURN) < 0) || attach(program, library, offset, 0) < 0)
+            return "this kernel takes no empty probes";
+    }
+    return NULL;
+}
+
 int main(int count, char **words) {
     if (count < 5) return 2;
-    void *library = dlopen(words[1], RTLD_NOW);
-    void *function = library ? dlsym(library, words[2]) : NULL;
-    if (!function) {
-        fprintf(stderr, "%s\n", dlerror());
-        return 1;
-    }
-    uint64_t offset = offset_in_file((uintptr_t)function) + strtoull(words[3], NULL, 0);
     int program = load();
-    if (program < 0 || attach(program, words[1], offset, AT_RETURN) < 0 || attach(program, words[1], offset, 0) < 0) {
-        perror("this kernel takes no empty probes");
+    const char *error = program < 0 ? "this kernel takes no empty programs" : NULL;
+    if (!error) error = attach_all(program, words[2], words[3], !strcmp(words[1], "both"));
+    if (error) {
+        fprintf(stderr, "%s\n", error);
         return 1;
     }
     pid_t child = fork();
     if (child == 0) {
-        execv(words[4], words + 4);
+        execvp(words[4], words + 4);
         _exit(127);
     }
     int status = 0;
