@@ -4,22 +4,27 @@
     tests/gpu_stalls.py --warpscope target/release/warpscope [--out DIR]
 
 Compiles `gpu_stalls/bottlenecks.cu`, whose comments mark the line and the stall of each kernel, records it, and compares. The
-kernel of `examples/triton_add.py` must show lines of its Python source. Then the same with `--stalls=serialised`. Prints a table, with
-the hottest instruction of each kernel; exits with 1 if a line is not the one that was marked, if samples were lost or have no launch
-although kernels were serialised, or if a kernel has no instruction although nvdisasm is there.
+kernel of `examples/triton_add.py` must show lines of its Python source. Then the same with `--stalls=serialised`, and the stalls of each
+kernel beside those that `ncu` counts, if it is installed. Then `record --stalls` while another process samples counters: everything
+but stalls must be there. Prints tables; exits with 1 if a line is not the one that was marked, if samples were lost or have no launch
+although kernels were serialised, if a kernel has no instruction although nvdisasm is there, or if its most frequent stall is not ncu's.
 """
 
 import argparse
+import collections
 import csv
+import io
 import json
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from gpu_examples import EXAMPLES, PYTHON, ROOT, run
 
+CUPTI = Path("/usr/local/cuda/targets/x86_64-linux/lib/libcupti.so")
 SOURCE = ROOT / "tests/gpu_stalls/bottlenecks.cu"
 
 
@@ -85,6 +90,69 @@ def compare(stalls):
     return wrong
 
 
+# The names of stalls in ncu's columns, where CUPTI has others.
+NCU_NAMES = {
+    "dispatch": "dispatch_stall", "imc": "imc_miss", "lg": "lg_throttle", "long_sb": "long_scoreboard", "math": "math_pipe_throttle",
+    "mio": "mio_throttle", "no_inst": "no_instructions", "short_sb": "short_scoreboard", "sleep": "sleeping", "tex": "tex_throttle",
+}
+
+
+def ncu_stalls(program):
+    """The samples by stall of each kernel's first run, by ncu's counters."""
+    done = run(["ncu", "--csv", "--page", "source", "--section", "SourceCounters", program, "1"])
+    if done.returncode:
+        sys.exit(f"ncu failed: {done.stdout[-400:]}{done.stderr[-400:]}")
+    kernels = {}
+    for part in done.stdout.split('"Kernel Name","')[1:]:
+        name, _, table = part.partition("\n")
+        counts = kernels.setdefault(name.split("(")[0], collections.Counter())
+        if counts:  # the same again: what was not issued, or another run
+            continue
+        for row in csv.DictReader(io.StringIO(table)):
+            for column, value in row.items():
+                if found := re.fullmatch(r"stall_(\w+)", column or ""):
+                    counts[NCU_NAMES.get(found[1], found[1])] += int(value or 0)
+    return kernels
+
+
+def compare_with_ncu(options, out, program):
+    """Prints each kernel's stalls beside ncu's; returns what is wrong."""
+    lines = run([options.warpscope, "export", "--format", "jsonl", "-o", "-", out / "bottlenecks.wscope"]).stdout.splitlines()
+    ours = {}
+    for line in lines:
+        if '"stallsamples"' in line:
+            event = json.loads(line)
+            ours.setdefault(event["function"].split("(")[0], collections.Counter())[event["reason"]] += event["count"]
+    wrong = []
+    for kernel, counts in ncu_stalls(program).items():
+        mine = ours.get(kernel, collections.Counter())
+        shares = [{name: count / max(1, sum(of.values())) for name, count in of.items()} for of in (mine, counts)]
+        different = sum(abs(shares[0].get(name, 0) - shares[1].get(name, 0)) for name in mine | counts) / 2
+        text = ", ".join(f"{name} {shares[0].get(name, 0):.1%} (ncu {shares[1][name]:.1%})" for name, _ in counts.most_common(3))
+        print(f"  {kernel:<10} {text}; in all {different:.1%} of the samples have another stall", flush=True)
+        if not mine or mine.most_common(1)[0][0] != counts.most_common(1)[0][0]:
+            wrong.append(f"{kernel}: {mine.most_common(1)}, but ncu says {counts.most_common(1)}")
+    return wrong
+
+
+def beside_another(options, out, program):
+    """Records stalls while another process samples the counters; returns what is wrong."""
+    holder = subprocess.Popen([options.warpscope, "sample-counters", "libcuda.so.1", CUPTI], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    # Its first record declares the GPU: sampling has begun.
+    if not holder.stdout.read(64):
+        sys.exit("counters cannot be sampled")
+    recording = out / "beside.wscope"
+    run([options.warpscope, "record", "--as-root", "--gpu-only", "--stalls", "-o", recording, "--", program, "40"])
+    holder.stdin.close()
+    holder.stdout.read()
+    holder.wait()
+    report = json.loads(run([options.warpscope, "report", "--json", recording]).stdout)
+    print(f"while another tool uses the counters: {report['matched']} of {report['launches']} launches matched; {report['notes']}", flush=True)
+    notes = [note for note in report["notes"] if note.startswith("no stall reasons: another tool")]
+    right = notes and report["launches"] >= 280 and report["matched"] == report["launches"]
+    return [] if right else ["the counters of another tool spoilt a recording"]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--warpscope", required=True, type=Path)
@@ -98,6 +166,10 @@ def main():
         sys.exit(f"cannot compile {SOURCE}: {built.stderr}")
     stalls, wrong = record(options.warpscope, out, "bottlenecks", [program, "40"])
     wrong += compare(stalls)
+    if shutil.which("ncu"):
+        wrong += compare_with_ncu(options, out, program)
+    if CUPTI.exists():
+        wrong += beside_another(options, out, program)
     stalls, lost = record(options.warpscope, out, "serialised", [program, "40"], "--stalls=serialised")
     wrong += lost + compare(stalls)
     if not stalls["serialised"] or stalls["without_launch"]:

@@ -293,6 +293,21 @@ fn refusals_are_explained() {
     }
 }
 
+/// Check that kernels are not sampled while another tool uses the counters, because CUPTI would report nothing any more.
+#[test]
+fn counters_of_another_tool_are_left_alone() {
+    let scene = Scene::new();
+    let report = record(&scene, "pm=busy", "--stalls", "");
+    let notes: Vec<&str> = report["notes"].as_array().expect("notes").iter().filter_map(Value::as_str).collect();
+    assert!(
+        matches!(notes[..], [one] if one.starts_with("no stall reasons: another tool uses the GPU's counters")),
+        "{notes:?}"
+    );
+    assert_eq!(report["stalls"], Value::Null);
+    let tree = [("first;[GPU_Kernel] gather", 24), ("second;[GPU_Kernel] gather", 8), ("third;[GPU_Kernel] plain", 8)];
+    assert_eq!(below(&scene), expected(tree));
+}
+
 /// Check that nothing is sampled, and no callback about contexts is enabled, unless it is requested.
 #[test]
 fn nothing_is_sampled_unless_requested() {

@@ -1,12 +1,12 @@
 //! Counters of GPUs, as events: their energy from NVML, and how busy their parts are, from CUPTI's PM sampling or NVML's
 //! performance monitors (GPM).
 
-use std::{path::Path, time::Duration};
+use std::{ffi::OsString, path::Path, time::Duration};
 
 use model::event::{Energy, Event, Gpm, Note, Uuid};
 use nvml::{GpmReading, Meter, Nvml, Reading};
 
-use crate::sampler::{Choice, Sampler, Surroundings};
+use crate::sampler::{self, Choice, Sampler};
 
 /// How often NVML is read. Energy counters of real GPUs change every 20 to 100 ms, and GPM measures means over intervals of
 /// this order.
@@ -29,8 +29,9 @@ impl Readings {
     }
 
     /// Starts to sample counters, or to read performance monitors. Notes say why one or both are missing.
-    pub fn start_counters(&mut self, around: &Surroundings<'_>, push: &mut dyn FnMut(Event)) {
-        let sampler = Choice::new(around).and_then(|choice| Sampler::start(&choice, push));
+    pub fn start_counters(&mut self, program: &OsString, simulator: Option<&Path>, push: &mut dyn FnMut(Event)) {
+        let choice = Choice::for_program(program, simulator);
+        let sampler = choice.and_then(|choice| Sampler::start(&choice, push));
         let why = match sampler {
             Ok(sampler) => {
                 self.sampler = Some(sampler);
@@ -38,7 +39,7 @@ impl Readings {
             }
             Err(why) => why,
         };
-        let text = match self.start_gpm(around.simulator) {
+        let text = match self.start_gpm(simulator) {
             Ok(()) => format!("counters come from NVML (GPM), and kernels get no verdict: {why}"),
             Err(missing) => format!("counters were not recorded: {why}; and {missing}"),
         };
@@ -78,6 +79,12 @@ impl Readings {
         self.take(push);
         sampling_ns
     }
+}
+
+/// Says what to do if another tool uses the counters of a GPU that the program sees. `None` if none does, or if that is not
+/// known.
+pub fn used_by_others(program: &OsString, simulator: Option<&Path>) -> Option<String> {
+    sampler::used_by_others(&Choice::for_program(program, simulator).ok()?)
 }
 
 /// Opens NVML: that of the simulated GPU if there is one.

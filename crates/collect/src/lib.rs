@@ -25,7 +25,7 @@ pub mod command;
 mod disassembly;
 pub mod events;
 pub mod flight;
-mod gpu_counters;
+pub mod gpu_counters;
 mod handover;
 mod injector;
 mod memory;

@@ -92,6 +92,7 @@ pub mod result {
     pub const CONFIDENTIAL_COMPUTING_NOT_SUPPORTED: u32 = 41;
     pub const MIG_DEVICE_NOT_SUPPORTED: u32 = 43;
     pub const INVALID_CHIP_NAME: u32 = 46;
+    pub const UNKNOWN: u32 = 999;
 }
 
 /// The work that a launch-class call submits to the GPU.

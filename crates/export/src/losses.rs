@@ -78,10 +78,7 @@ pub fn sampled(ledger: &StallLedger) -> Vec<String> {
     let mut sentences = Vec::new();
     if ledger.samples > 0 {
         let memory = match ledger.memory_bytes {
-            0 => format!(
-                "device memory of each context: {} of buffer, the rest was not measured",
-                bytes(ledger.buffer_bytes)
-            ),
+            0 => format!("{} of device memory for the buffer of each context", bytes(ledger.buffer_bytes)),
             memory => format!("sampling took {} of device memory per context", bytes(memory)),
         };
         sentences.push(format!(

@@ -219,6 +219,11 @@ impl Device {
     }
 }
 
+/// Checks that the counters of a GPU can be used: nobody else uses them, and it is permitted.
+pub fn check(cupti: &Cupti, index: usize) -> Result<(), Failure> {
+    availability(cupti, index).map(drop)
+}
+
 fn names(metrics: &[u32]) -> Vec<*const c_char> {
     let name = |number: &u32| METRICS.get(*number as usize).map(|(name, _): &(&CStr, _)| name.as_ptr());
     metrics.iter().filter_map(name).collect()

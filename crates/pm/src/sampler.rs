@@ -11,7 +11,7 @@ use cupti::pm_sampling::Initialize;
 
 use crate::{
     clock::Clock,
-    device::Device,
+    device::{self, Device},
     library::{Cupti, call, gpus},
     output::{Closed, Output},
     record::{Failure, Numbers, Record, Step},
@@ -26,6 +26,28 @@ pub fn run(driver: &Path, cupti: &Path, interval: u64) -> io::Result<()> {
     // The reader is gone: so is the reason to sample.
     let _ = sample(driver, cupti, interval, &mut output);
     Ok(())
+}
+
+/// Checks all GPUs, and writes records to standard output: a failure for each GPU whose counters cannot be used, and the end.
+pub fn check(driver: &Path, cupti: &Path) -> io::Result<()> {
+    let mut output = Output::new(take_output()?);
+    let _ = check_all(driver, cupti, &mut output);
+    Ok(())
+}
+
+fn check_all(driver: &Path, cupti: &Path, output: &mut Output) -> Result<(), Closed> {
+    match load(driver, cupti) {
+        Ok((cupti, uuids)) => {
+            for index in 0..uuids.len() {
+                if let Err(failure) = device::check(&cupti, index) {
+                    output.record(&Record::Failed { gpu: Some(index as u8), failure })?;
+                }
+            }
+        }
+        Err(failure) => output.record(&Record::Failed { gpu: None, failure })?,
+    }
+    output.record(&Record::Ready)?;
+    output.record(&Record::End)
 }
 
 /// Takes standard output away from the libraries: what they print there would be read as records.

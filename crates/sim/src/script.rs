@@ -120,7 +120,7 @@ pub enum PmFault {
     Permission,
     /// The GPU does not support it.
     Unsupported,
-    /// Another tool uses the counters.
+    /// Another tool uses the counters. Kernels cannot be sampled either.
     Busy,
     /// The library crashes.
     Crash,

@@ -22,7 +22,6 @@ use crate::{
     events::{Events, spec::Spec},
     memory::{self, Memory},
     process::procfs,
-    sampler::Surroundings,
     sessions::Sessions,
     sink::Sink,
 };
@@ -86,14 +85,8 @@ impl<S: Sink> Collector<S> {
 
     /// Records how busy the parts of GPUs are from now on. Without that, the recording says why.
     pub fn record_counters(&mut self, program: &OsString, simulator: Option<&Path>) {
-        let program = search::program(program)
-            .map(|path| std::fs::read_link(&path).ok().filter(|_| path.starts_with("/proc")).unwrap_or(path));
-        let user = User::behind_sudo();
-        // SAFETY: always succeeds.
-        let root = unsafe { libc::geteuid() } == 0;
-        let around = Surroundings { simulator, program: program.as_deref(), user: user.as_ref(), root };
         let sink = &mut self.sink;
-        self.gpu_counters.start_counters(&around, &mut |event| sink.push(&event));
+        self.gpu_counters.start_counters(program, simulator, &mut |event| sink.push(&event));
     }
 
     /// Watches calls beside the recording, from now on.

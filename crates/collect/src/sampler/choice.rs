@@ -12,18 +12,18 @@ use std::{
 
 use pm::{search, trust::owned_by_root};
 
-use crate::command::user::User;
+use crate::{calls, command::user::User};
 
 /// What the choice depends on.
-pub struct Surroundings<'a> {
+struct Surroundings<'a> {
     /// The directory of the simulated GPU.
-    pub simulator: Option<&'a Path>,
+    simulator: Option<&'a Path>,
     /// The recorded program.
-    pub program: Option<&'a Path>,
+    program: Option<&'a Path>,
     /// The user who called sudo.
-    pub user: Option<&'a User>,
+    user: Option<&'a User>,
     /// Whether we are root.
-    pub root: bool,
+    root: bool,
 }
 
 /// The libraries, and who loads them.
@@ -42,8 +42,18 @@ pub struct Choice {
 }
 
 impl Choice {
+    /// Chooses for a recorded program; the error says what is missing.
+    pub fn for_program(program: &OsString, simulator: Option<&Path>) -> Result<Self, String> {
+        let program = calls::search::program(program)
+            .map(|path| fs::read_link(&path).ok().filter(|_| path.starts_with("/proc")).unwrap_or(path));
+        let user = User::behind_sudo();
+        // SAFETY: always succeeds.
+        let root = unsafe { libc::geteuid() } == 0;
+        Self::new(&Surroundings { simulator, program: program.as_deref(), user: user.as_ref(), root })
+    }
+
     /// Chooses; the error says what is missing.
-    pub fn new(around: &Surroundings<'_>) -> Result<Self, String> {
+    fn new(around: &Surroundings<'_>) -> Result<Self, String> {
         let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let script = around.simulator.and_then(|_| env::var_os("WARPSCOPE_SIM"));
         let driver = around.simulator.map_or("libcuda.so.1".into(), |directory| directory.join("libcuda.so.1"));

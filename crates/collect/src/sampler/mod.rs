@@ -5,6 +5,7 @@ mod reader;
 mod why;
 
 use std::{
+    env,
     ffi::OsString,
     fs::File,
     io,
@@ -21,16 +22,22 @@ use std::{
 use model::event::{Event, Loss, LossCause, Note};
 use pm::record::Record;
 
-pub use self::choice::{Choice, Surroundings};
+pub use self::choice::Choice;
 use self::reader::{Broken, Reader};
 use crate::command::user::become_user;
 
-/// The first argument of the process that samples. It is no command for users, and has no help.
-const NAME: &str = "sample-counters";
+/// The first argument of the process that samples, and of one that only checks. They are no commands for users, and have no
+/// help.
+const SAMPLE: &str = "sample-counters";
+const CHECK: &str = "check-counters";
+/// In the environment of a program: the GPUs that it sees.
+const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 /// Nanoseconds between two samples.
 const INTERVAL: u64 = 1_000_000;
 /// How long the process may take until it samples. On an H200 it takes about a second.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a check may take. On an H200 it takes 0.15 to 0.3 s.
+const CHECK_PATIENCE: Duration = Duration::from_secs(5);
 /// How long it may take for its last samples.
 const LAST_SAMPLES: Duration = Duration::from_secs(5);
 /// How long it may take after them.
@@ -52,6 +59,9 @@ pub struct Sampler {
     state: State,
 }
 
+/// What failed, and for which GPU if not for all.
+type Failures = Vec<(Option<u8>, pm::record::Failure)>;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Runs,
@@ -64,49 +74,11 @@ enum State {
 impl Sampler {
     /// Starts the process, and waits until it samples. Events go to `push`; the error says why there are no samples.
     pub fn start(choice: &Choice, push: &mut dyn FnMut(Event)) -> Result<Self, String> {
-        let program = |error: io::Error| format!("cannot start a process for PM sampling: {error}");
-        let mut child = command(choice).spawn().map_err(program)?;
-        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        let pipe: OwnedFd = stdout.map(OwnedFd::from).ok_or("PM sampling has no pipe")?;
-        // SAFETY: plain system calls on our own descriptor. A smaller pipe is enough for most.
-        unsafe {
-            libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE);
-            let flags = libc::fcntl(pipe.as_raw_fd(), libc::F_GETFL);
-            libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK);
-        }
-        let (reader, state) = (Reader::default(), State::Runs);
-        let mut sampler = Self { child, stdin, pipe: pipe.into(), reader, cpu_ns: 0, state };
-        let deadline = Instant::now() + PATIENCE;
-        let mut failures = Vec::new();
-        while !sampler.reader.ready {
-            if let Err(why) = sampler.read(push, &mut failures) {
-                sampler.end();
-                return Err(why);
-            }
-            if let Some((None, failure)) = failures.first() {
-                sampler.end();
-                return Err(why::text(*failure, choice));
-            }
-            if sampler.state != State::Runs && !sampler.reader.ready {
-                return Err(why::gone(sampler.end()));
-            }
-            if Instant::now() >= deadline {
-                sampler.end();
-                return Err(format!("PM sampling did not begin within {} s", PATIENCE.as_secs()));
-            }
-            if !sampler.reader.ready {
-                sampler.wait(Duration::from_millis(100));
-            }
-        }
+        let mut sampler = Self::spawn(choice, SAMPLE)?;
+        let failures = sampler.wait_until_ready(choice, PATIENCE, push)?;
         match failures.first() {
-            Some((_, failure)) if sampler.reader.gpus() == 0 => {
-                sampler.end();
-                Err(why::text(*failure, choice))
-            }
-            None if sampler.reader.gpus() == 0 => {
-                sampler.end();
-                Err("CUDA reports no GPU".into())
-            }
+            Some((_, failure)) if sampler.reader.gpus() == 0 => Err(why::text(*failure, choice)),
+            None if sampler.reader.gpus() == 0 => Err("CUDA reports no GPU".into()),
             _ => {
                 for (gpu, failure) in failures {
                     let gpu = gpu.map_or_else(String::new, |gpu| format!(" of GPU {gpu}"));
@@ -116,6 +88,48 @@ impl Sampler {
                 Ok(sampler)
             }
         }
+    }
+
+    fn spawn(choice: &Choice, what: &str) -> Result<Self, String> {
+        let program = |error: io::Error| format!("cannot start a process for PM sampling: {error}");
+        let mut child = command(choice, what).spawn().map_err(program)?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let pipe: OwnedFd = stdout.map(OwnedFd::from).ok_or("PM sampling has no pipe")?;
+        // SAFETY: plain system calls on our own descriptor. A smaller pipe is enough for most.
+        unsafe {
+            libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE);
+            let flags = libc::fcntl(pipe.as_raw_fd(), libc::F_GETFL);
+            libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK);
+        }
+        let (reader, state) = (Reader::default(), State::Runs);
+        Ok(Self { child, stdin, pipe: pipe.into(), reader, cpu_ns: 0, state })
+    }
+
+    /// Waits until every GPU has been tried, and returns what failed. The error says why none was tried.
+    fn wait_until_ready(
+        &mut self,
+        choice: &Choice,
+        patience: Duration,
+        push: &mut dyn FnMut(Event),
+    ) -> Result<Failures, String> {
+        let deadline = Instant::now() + patience;
+        let mut failures = Vec::new();
+        while !self.reader.ready {
+            self.read(push, &mut failures)?;
+            if let Some((None, failure)) = failures.first() {
+                return Err(why::text(*failure, choice));
+            }
+            if self.state != State::Runs && !self.reader.ready {
+                return Err(why::gone(self.end()));
+            }
+            if Instant::now() >= deadline {
+                return Err(format!("PM sampling did not begin within {} s", patience.as_secs()));
+            }
+            if !self.reader.ready {
+                self.wait(Duration::from_millis(100));
+            }
+        }
+        Ok(failures)
     }
 
     /// Passes on the samples since the last call; does not wait.
@@ -160,11 +174,7 @@ impl Sampler {
     }
 
     /// Reads what is in the pipe.
-    fn read(
-        &mut self,
-        push: &mut dyn FnMut(Event),
-        failures: &mut Vec<(Option<u8>, pm::record::Failure)>,
-    ) -> Result<(), String> {
+    fn read(&mut self, push: &mut dyn FnMut(Event), failures: &mut Failures) -> Result<(), String> {
         let mut on = |record: Record| match record {
             Record::Failed { gpu, failure } => failures.push((gpu, failure)),
             Record::Overflow { .. } => push(Event::Loss(Loss { cause: LossCause::CounterOverflows, count: 1 })),
@@ -223,20 +233,34 @@ impl Drop for Sampler {
     }
 }
 
-/// Samples if the arguments of this process are those of [`command`]. `None` if they are not.
+/// Says what to do if another tool uses the counters of a GPU. `None` if none does, or if that is not known.
+pub fn used_by_others(choice: &Choice) -> Option<String> {
+    let mut sampler = Sampler::spawn(choice, CHECK).ok()?;
+    let failures = sampler.wait_until_ready(choice, CHECK_PATIENCE, &mut |_| {}).ok()?;
+    let busy = failures.into_iter().find(|(_, failure)| failure.code == pm::result::HARDWARE_BUSY);
+    busy.map(|(_, failure)| why::text(failure, choice))
+}
+
+/// Samples or checks if the arguments of this process are those of [`command`]. `None` if they are not.
 pub fn run_if_named(mut arguments: impl Iterator<Item = OsString>) -> Option<ExitCode> {
-    arguments.nth(1).filter(|name| name == NAME)?;
+    let what = arguments.nth(1).filter(|name| name == SAMPLE || name == CHECK)?;
     let (driver, library) = (PathBuf::from(arguments.next()?), PathBuf::from(arguments.next()?));
-    let interval = arguments.next()?.to_str()?.parse().ok()?;
-    pm::sampler::run(&driver, &library, interval).ok()?;
+    if what == CHECK {
+        pm::sampler::check(&driver, &library).ok()?;
+    } else {
+        pm::sampler::run(&driver, &library, INTERVAL).ok()?;
+    }
     Some(ExitCode::SUCCESS)
 }
 
-/// Returns the command that samples: this program, with no environment, which ends with us.
-fn command(choice: &Choice) -> Command {
+/// Returns the command that samples or checks: this program, with no environment, which ends with us.
+fn command(choice: &Choice, what: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
-    command.arg(NAME).args([&choice.driver, &choice.library]).arg(INTERVAL.to_string());
+    command.arg(what).args([&choice.driver, &choice.library]);
+    // Counters are sampled on all GPUs, but a check is about those that the program sees.
+    let visible = env::var_os(VISIBLE).filter(|_| what == CHECK);
     command.env_clear().envs(choice.script.iter().map(|script| ("WARPSCOPE_SIM", script)));
+    command.envs(visible.map(|devices| (VISIBLE, devices)));
     command.current_dir(Path::new("/")).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let (user, unprivileged) = (choice.user.clone(), !choice.trusted);
     // SAFETY: between fork and exec only system calls are made; nothing is allocated.

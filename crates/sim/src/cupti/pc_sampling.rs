@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cupti::ids::result;
@@ -14,7 +14,7 @@ use cupti::pc_sampling::{
 
 use super::{code, gpu};
 use crate::activity::{Activity, Detail};
-use crate::script::StallFault;
+use crate::script::{PmFault, StallFault};
 
 /// The reasons, without their prefix. The index of a reason is not its place in the answer of CUPTI.
 const REASONS: [&str; 19] = [
@@ -81,6 +81,9 @@ static CONTEXTS: Mutex<BTreeMap<u32, Sampled>> = Mutex::new(BTreeMap::new());
 static IDENTIFY: OnceLock<IdentifyCubin> = OnceLock::new();
 /// The identity of the last cubin that was loaded.
 static CUBIN: AtomicU64 = AtomicU64::new(0);
+/// Another tool used the counters when a sampled kernel was launched. As CUPTI 13.0 on an H200, this one reports nothing any
+/// more, although sampling could be enabled.
+static LOST: AtomicBool = AtomicBool::new(false);
 /// Calls of `cuptiPCSamplingGetData`.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
@@ -98,10 +101,19 @@ pub fn loaded(cubin: &[u8]) {
     }
 }
 
+/// Whether CUPTI reports nothing any more.
+pub fn is_lost() -> bool {
+    LOST.load(Ordering::Relaxed)
+}
+
 /// A kernel was launched.
 pub fn launched(activity: &Activity) {
     let (Detail::Kernel { name, .. }, Ok(gpu)) = (activity.detail, gpu()) else { return };
     let script = (gpu.script)();
+    if script.pm_fault == Some(PmFault::Busy) && contexts().contains_key(&activity.context) {
+        LOST.store(true, Ordering::Relaxed);
+        return;
+    }
     if script.stalls.is_empty() || name.is_null() {
         return;
     }
@@ -137,6 +149,9 @@ fn context(of: &ContextParams, size: usize) -> Result<u32, u32> {
 
 fn sampled<R>(of: &ContextParams, size: usize, work: impl FnOnce(&mut Sampled) -> Result<R, u32>) -> Result<R, u32> {
     let id = context(of, size)?;
+    if is_lost() {
+        return Err(result::UNKNOWN);
+    }
     work(contexts().get_mut(&id).ok_or(code::INVALID_OPERATION)?)
 }
 

@@ -151,6 +151,9 @@ function!(cuptiDeviceGetChipName(params: ChipName) {
 });
 
 function!(cuptiPmSamplingGetCounterAvailability(params: Availability) {
+    if (gpu()?.script)().pm_fault == Some(PmFault::Busy) {
+        return Err(result::HARDWARE_BUSY);
+    }
     if params.image.is_null() {
         params.image_size = AVAILABILITY.len();
         return Ok(());
@@ -219,8 +222,7 @@ function!(cuptiPmSamplingEnable(params: Enable) {
     match script.pm_fault {
         Some(PmFault::Permission) => return Err(result::INSUFFICIENT_PRIVILEGES),
         Some(PmFault::Unsupported) => return Err(result::NOT_SUPPORTED),
-        Some(PmFault::Busy) => return Err(result::HARDWARE_BUSY),
-        Some(PmFault::Crash) | None => {}
+        Some(PmFault::Busy | PmFault::Crash) | None => {}
     }
     if let Some(path) = &script.pm_owner {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -129,6 +129,9 @@ pub fn produce(activity: &Activity) {
     gpu.truth.produced.of(activity.detail.kind()).add(1);
     pc_sampling::launched(activity);
     sys::spend(script.record_cost);
+    if pc_sampling::is_lost() {
+        return;
+    }
     if script.drop.occurs() || client().is_none() {
         count_dropped(gpu, activity);
         return;

@@ -30,6 +30,9 @@ const OTHER: &CStr = c"simulated profiler";
 const UNNAMED: &CStr = c"CUPTI for <not provided>";
 
 fn call(of: u32, cbid: u32, data: *const c_void) {
+    if pc_sampling::is_lost() {
+        return;
+    }
     // SAFETY: null, or a subscription, which is never freed.
     let Some(subscription) = (unsafe { SUBSCRIPTION.load(Ordering::Acquire).as_ref() }) else { return };
     // SAFETY: the client registered the function for this purpose, and `data` has the domain's type.

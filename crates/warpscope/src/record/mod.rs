@@ -24,6 +24,7 @@ use collect::{
         user::User,
     },
     flight::{Flight, slow},
+    gpu_counters::used_by_others,
     process::procfs,
     sink::{Recording, Sink},
 };
@@ -64,8 +65,18 @@ pub fn run(mut options: args::Record) -> anyhow::Result<ExitCode> {
     let other_nvtx = std::env::var_os(NVTX_LIBRARY).filter(|path| options.nvtx && !path.is_empty());
     injection.nvtx = options.nvtx && other_nvtx.is_none();
 
+    // CUPTI would report nothing at all, without an error, after the first kernel.
+    let stalls_refused =
+        injection.stalls.and_then(|_| used_by_others(&program(&options), injection.simulator.as_deref()));
+    if stalls_refused.is_some() {
+        injection.stalls = None;
+    }
+
     let prepared = Prepared::new(plan.collect(&options, &injection, sessions, marker))?;
     let mut first = vec![Event::Start(plan.start(&options))];
+    if let Some(why) = stalls_refused {
+        first.push(Event::Note(Note { text: format!("no stall reasons: {why}") }));
+    }
     if let Some(path) = other_nvtx {
         let text = format!("no NVTX ranges: the command uses the library of {NVTX_LIBRARY}: {}", path.display());
         first.push(Event::Note(Note { text }));
