@@ -45,6 +45,23 @@ fn nothing_is_missing_after_a_duration() {
     run.wait().dies_of(libc::SIGTERM);
 }
 
+/// Check that kernels can be sampled while several threads launch, also if the hardware buffer overflows and if the recording ends
+/// before the program: sampling is switched only while no thread launches.
+#[test]
+fn sampling_ends_while_threads_launch() {
+    let scene = Scene::new();
+    let command = format!("{} 1 4 1 1 1000000000", program("truth"));
+    let options = "--sim --gpu-only --stalls -d 2 -o x.wscope";
+    let mut run = Running::start(scene.record(options, &command).env("WARPSCOPE_SIM", "kernel_ns=1us,stall_full=1"));
+    run.stderr_until("the command keeps running");
+    let report = scene.report("x.wscope");
+    assert_eq!(number(&report["stalls"], "buffer_full"), 1, "{}", report["stalls"]);
+    assert_eq!((number(&report, "matched"), lost(&report)), (number(&report, "launches"), 0), "{}", report["ledger"]);
+    assert!(number(&report, "launches") > 1_000, "{}", report["launches"]);
+    run.signal(libc::SIGTERM);
+    run.wait().dies_of(libc::SIGTERM);
+}
+
 /// Check that a stopped process, which does not respond, is abandoned after a moment and not reported as killed.
 #[test]
 fn stopped_processes_are_abandoned() {

@@ -12,6 +12,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::{sys, totals, wakeup};
 
 static CLOSED: AtomicBool = AtomicBool::new(false);
+/// A thread has closed the gate, or is about to: one at a time.
+static OWNED: AtomicBool = AtomicBool::new(false);
 /// Launches that wait at the gate.
 static HELD: AtomicU64 = AtomicU64::new(0);
 
@@ -43,8 +45,11 @@ fn hold() {
 }
 
 /// Runs `action` while no launch is under way. Returns false, and does not run it, if those that have begun do not return
-/// within `patience` nanoseconds. Called by the sender.
+/// within `patience` nanoseconds. Called by the sender, or within a call that is no launch.
 pub fn close_for(patience: u64, action: impl FnOnce()) -> bool {
+    if !wait(patience, || !OWNED.swap(true, Ordering::SeqCst)) {
+        return false;
+    }
     CLOSED.store(true, Ordering::SeqCst);
     // Read in this order, the difference is never too small: launches that are held stay held.
     let quiet = wait(patience, || {
@@ -56,6 +61,7 @@ pub fn close_for(patience: u64, action: impl FnOnce()) -> bool {
         action();
     }
     CLOSED.store(false, Ordering::SeqCst);
+    OWNED.store(false, Ordering::SeqCst);
     quiet
 }
 

@@ -4,6 +4,10 @@
 //! the sender collects the sums. If the hardware buffer overflows, no more samples arrive until sampling is disabled and
 //! enabled again: that is done with twice the period, so that it does not happen all the time.
 //!
+//! CUPTI 13.0 on an H200 waits for ever if sampling is disabled while another thread launches, and so does that thread. So
+//! that is done with the gate closed ([`crate::gate`]): it takes 50 ms, in which launches wait. Where launches do not return,
+//! sampling stays enabled, and the memory that CUPTI may write to is not freed.
+//!
 //! The state has a lock, which the sender holds while it collects. A thread that creates or destroys a context may hold
 //! locks of the driver that the sender waits for, so it waits for ours only for a limited time.
 
@@ -24,7 +28,7 @@ use crate::library::{self, Cupti, PcSampling};
 use crate::names::{NAMES_SEEN, Named};
 use crate::notices::Notices;
 use crate::queue::QUEUE;
-use crate::{cubins, driver, environment, lifecycle, sys, wakeup};
+use crate::{cubins, driver, environment, gate, lifecycle, sys, wakeup};
 
 /// The hardware buffer of a context, in device memory.
 const HARDWARE_BUFFER: u64 = 32 << 20;
@@ -44,6 +48,8 @@ const MOST_REASONS: usize = 256;
 const LONGEST: u32 = 31;
 /// How long the program's threads wait for the sender.
 const PATIENCE: u64 = 1_000_000_000;
+/// How long launches that have begun get to return before sampling is disabled.
+const PATIENCE_TO_DISABLE: u64 = 100_000_000;
 
 /// What CUPTI's names of stall reasons begin with.
 const PREFIX: &[u8] = b"smsp__pcsamp_warps_issue_stalled_";
@@ -95,6 +101,8 @@ impl State {
 struct Sampler {
     context: *mut c_void,
     period: u32,
+    /// The hardware buffer is full: no more samples arrive until sampling is enabled again.
+    full: bool,
     /// Where CUPTI writes on request, and where it writes what is left when sampling is disabled.
     current: Buffer,
     last: Buffer,
@@ -283,9 +291,8 @@ pub fn on_context(cbid: u32, context: *mut c_void) {
         // Before the first kernel: whether samples identify their launch.
         state.report();
     } else if let Some(index) = state.samplers.iter().position(|sampler| sampler.context == context) {
-        let mut sampler = state.samplers.swap_remove(index);
-        state.collect_from(sampling, &mut sampler);
-        state.end(sampling, &mut sampler);
+        let sampler = state.samplers.swap_remove(index);
+        state.end(sampling, sampler);
     }
 }
 
@@ -319,10 +326,8 @@ pub fn finish() {
         return;
     }
     let Some(mut state) = lock() else { return };
-    for mut sampler in core::mem::take(&mut state.samplers) {
-        state.collect_from(sampling, &mut sampler);
-        lifecycle::advance();
-        state.end(sampling, &mut sampler);
+    for sampler in core::mem::take(&mut state.samplers) {
+        state.end(sampling, sampler);
         lifecycle::advance();
     }
     state.report();
@@ -333,28 +338,34 @@ impl State {
     fn collect(&mut self) {
         let Some(cupti) = library::cupti() else { return };
         let Some(sampling) = &cupti.pc_sampling else { return };
-        let mut samplers = core::mem::take(&mut self.samplers);
-        samplers.retain_mut(|sampler| {
-            let going_on = match self.collect_from(sampling, sampler) {
-                result::SUCCESS => Ok(()),
-                result::OUT_OF_MEMORY => self.restart(sampling, sampler),
-                outcome => {
-                    self.end(sampling, sampler);
-                    Err(Failed("cuptiPCSamplingGetData", outcome))
-                }
+        for mut sampler in core::mem::take(&mut self.samplers) {
+            let outcome = match self.collect_from(sampling, &mut sampler) {
+                result::OUT_OF_MEMORY => self.restart(sampling, &mut sampler),
+                outcome => check("cuptiPCSamplingGetData", outcome),
             };
-            going_on.map_err(|failed| self.refuse(cupti, &failed)).is_ok()
-        });
-        self.samplers = samplers;
+            match outcome {
+                Ok(()) => self.samplers.push(sampler),
+                Err(failed) => {
+                    self.end(sampling, sampler);
+                    self.refuse(cupti, &failed);
+                }
+            }
+        }
         self.report();
     }
 
-    /// Begins again after the hardware buffer was full, with twice the period.
+    /// Begins again after the hardware buffer was full, with twice the period. If launches do not return, the next collection
+    /// tries again.
     fn restart(&mut self, sampling: &PcSampling, sampler: &mut Sampler) -> Result<(), Failed> {
-        self.end(sampling, sampler);
-        sampler.period = (sampler.period + 1).min(LONGEST);
-        self.totals.period = self.totals.period.max(sampler.period);
-        sampler.enable(sampling, &mut self.reasons)
+        let mut enabled = Ok(());
+        gate::close_for(PATIENCE_TO_DISABLE, || {
+            self.disable(sampling, sampler);
+            sampler.period = (sampler.period + 1).min(LONGEST);
+            sampler.full = false;
+            self.totals.period = self.totals.period.max(sampler.period);
+            enabled = sampler.enable(sampling, &mut self.reasons);
+        });
+        enabled
     }
 
     /// Collects the samples of a context; returns the result of the last call.
@@ -366,7 +377,9 @@ impl State {
             let outcome = unsafe { (sampling.get_data)(&mut params) };
             let remaining = sampler.current.data.remaining;
             sampler.current.deliver(&self.reasons, &mut self.totals);
-            self.totals.full += u64::from(outcome == result::OUT_OF_MEMORY);
+            let full = outcome == result::OUT_OF_MEMORY;
+            self.totals.full += u64::from(full && !sampler.full);
+            sampler.full |= full;
             if outcome != result::SUCCESS || remaining == 0 {
                 return outcome;
             }
@@ -374,8 +387,20 @@ impl State {
         result::SUCCESS
     }
 
-    /// Disables sampling, and collects what was left.
-    fn end(&mut self, sampling: &PcSampling, sampler: &mut Sampler) {
+    /// Collects the last samples of a context, and disables sampling while no launch is under way.
+    fn end(&mut self, sampling: &PcSampling, mut sampler: Sampler) {
+        self.collect_from(sampling, &mut sampler);
+        lifecycle::advance();
+        if !gate::close_for(PATIENCE_TO_DISABLE, || self.disable(sampling, &mut sampler)) {
+            // CUPTI's threads have read everything by then.
+            wakeup::pause_for(2 * WORKER_SLEEP * 1_000_000);
+            self.collect_from(sampling, &mut sampler);
+            core::mem::forget(sampler);
+        }
+    }
+
+    /// Disables sampling, and collects what was left. Called while no launch is under way.
+    fn disable(&mut self, sampling: &PcSampling, sampler: &mut Sampler) {
         // SAFETY: the context is sampled.
         unsafe { (sampling.disable)(&mut ContextParams::new(sampler.context)) };
         sampler.last.deliver(&self.reasons, &mut self.totals);
@@ -413,7 +438,7 @@ impl Sampler {
     ) -> Result<Self, Failed> {
         let no_memory = || Failed("no memory", result::OUT_OF_MEMORY);
         let buffer = || Buffer::new(MOST_REASONS_RETURNED).ok_or_else(no_memory);
-        let mut sampler = Self { context, period, current: buffer()?, last: buffer()? };
+        let mut sampler = Self { context, period, full: false, current: buffer()?, last: buffer()? };
         sampler.enable(sampling, reasons)?;
         Ok(sampler)
     }

@@ -98,12 +98,19 @@ impl Switches {
         Submitting(&self.submitting)
     }
 
+    /// Ends the process if a thread submits work.
+    pub fn require_quiet(&self, what: &str) {
+        if self.submitting.load(Ordering::SeqCst) != 0 {
+            eprintln!("simulated CUPTI: {what} while a thread submitted work");
+            std::process::abort();
+        }
+    }
+
     /// Switches an activity kind below 64. CUPTI 13.0 crashes now and then if work is submitted meanwhile; here it
     /// always does.
     pub fn set_kind(&self, kind: u32, on: bool) {
-        if self.kind(kind) != on && self.submitting.load(Ordering::SeqCst) != 0 {
-            eprintln!("simulated CUPTI: activity kind {kind} was switched while a thread submitted work");
-            std::process::abort();
+        if self.kind(kind) != on {
+            self.require_quiet(&format!("activity kind {kind} was switched"));
         }
         set_bit(&self.kinds, kind, on);
     }

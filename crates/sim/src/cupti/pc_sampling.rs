@@ -215,6 +215,8 @@ extern "C" fn cuptiPCSamplingDisable(params: *mut ContextParams) -> u32 {
     // SAFETY: the client passes its structure.
     let params = unsafe { &*params };
     code(context(params, size_of::<ContextParams>()).and_then(|id| {
+        // CUPTI 13.0 and the thread that launches wait for each other for ever; here it ends the process.
+        gpu()?.switches.require_quiet("PC sampling was disabled");
         let mut sampled = contexts().remove(&id).ok_or(code::INVALID_OPERATION)?;
         (gpu()?.take_memory)(params.context, sampled.memory.wrapping_neg());
         let rest = std::ptr::with_exposed_provenance_mut(sampled.rest);
