@@ -52,7 +52,7 @@ pub fn bytes(name: &str) -> Option<Vec<u8>> {
 
 /// Whether warpscope passes it. The path of libcupti may also be in the process's own environment.
 fn is_setting(name: &str) -> bool {
-    name.starts_with(OWN) && name != crate::search::OVERRIDE
+    name.starts_with(OWN) && name != cupti::locations::OVERRIDE
 }
 
 /// Returns a variable of the environment with which the process was started.

@@ -5,20 +5,19 @@
 //! tried first, then older ones, which a newer driver supports; versions newer than the driver cannot work and come
 //! last.
 
+use cupti::locations::{self, List, OVERRIDE};
+
 /// The inputs of the search.
 pub struct Surroundings<'a> {
     /// The value of an environment variable.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
     /// The names in a directory; empty if it cannot be read.
-    pub list: &'a dyn Fn(&str) -> Vec<String>,
+    pub list: List<'a>,
     /// `/proc/self/maps`.
     pub maps: &'a str,
     /// The version from `cuDriverGetVersion`, 0 if unknown.
     pub driver: u32,
 }
-
-/// The variable that overrides the search.
-pub const OVERRIDE: &str = "WARPSCOPE_CUPTI";
 
 /// One candidate to try.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,19 +51,19 @@ pub fn candidates(around: &Surroundings<'_>) -> Vec<Candidate> {
     for path in mapped.iter().filter(|p| is_library(p, "libcudart.so")) {
         beside_runtime(path, &mut places);
     }
-    for variable in ["VIRTUAL_ENV", "CONDA_PREFIX"] {
+    for variable in locations::ENVIRONMENTS {
         if let Some(prefix) = (around.variable)(variable).filter(|prefix| prefix.starts_with('/')) {
-            environment(&prefix, around.list, &mut places);
+            locations::of_environment(&prefix, around.list, &mut places);
         }
     }
     for path in &mapped {
         for marker in ["/site-packages/", "/dist-packages/"] {
             if let Some(at) = path.find(marker) {
-                packages(&path[..at + marker.len() - 1], &mut places);
+                locations::of_packages(&path[..at + marker.len() - 1], &mut places);
             }
         }
     }
-    toolkits(around.list, newest, &mut places);
+    locations::of_toolkits(around.list, newest, &mut places);
 
     found.extend(places.iter().flat_map(|place| usable().map(move |s| Candidate::File(format!("{place}/{s}")))));
     found.extend(usable().map(|soname| Candidate::Search(soname.into())));
@@ -113,47 +112,6 @@ fn beside_runtime(path: &str, places: &mut Vec<String>) {
     }
     if let Some((toolkit, _)) = directory.split_once("/targets/") {
         places.push(format!("{toolkit}/extras/CUPTI/lib64"));
-    }
-}
-
-/// Adds the locations in a Python or Conda environment.
-fn environment(prefix: &str, list: &dyn Fn(&str) -> Vec<String>, places: &mut Vec<String>) {
-    let mut pythons = list(&format!("{prefix}/lib"));
-    pythons.retain(|name| name.starts_with("python"));
-    pythons.sort_by_cached_key(|name| name.rsplit('.').next().and_then(|minor| minor.parse::<u32>().ok()));
-    for python in pythons.iter().rev() {
-        packages(&format!("{prefix}/lib/{python}/site-packages"), places);
-    }
-    places.push(format!("{prefix}/lib"));
-    places.push(format!("{prefix}/extras/CUPTI/lib64"));
-}
-
-/// Adds the locations in a directory of Python packages: NVIDIA's wheels for CUDA 13, and for 11 and 12.
-fn packages(directory: &str, places: &mut Vec<String>) {
-    for wheel in ["cu13", "cuda_cupti"] {
-        let place = format!("{directory}/nvidia/{wheel}/lib");
-        if !places.contains(&place) {
-            places.push(place);
-        }
-    }
-}
-
-/// Adds the installed toolkits: first the unversioned link, which is the administrator's choice, then from the newest
-/// that the driver supports to the oldest, then those too new for it.
-fn toolkits(list: &dyn Fn(&str) -> Vec<String>, newest: u32, places: &mut Vec<String>) {
-    let mut names = list("/usr/local");
-    names.retain(|name| name.starts_with("cuda"));
-    names.sort_by_cached_key(|name| {
-        let version = name.trim_start_matches("cuda").trim_start_matches('-');
-        let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-        let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-        (!version.is_empty(), major > newest, core::cmp::Reverse((major, minor)), name.clone())
-    });
-    for name in names {
-        places.push(format!("/usr/local/{name}/extras/CUPTI/lib64"));
-        let mut targets = list(&format!("/usr/local/{name}/targets"));
-        targets.sort();
-        places.extend(targets.iter().map(|target| format!("/usr/local/{name}/targets/{target}/lib")));
     }
 }
 

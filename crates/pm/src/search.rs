@@ -5,41 +5,27 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use cupti::locations;
+pub use cupti::locations::OVERRIDE;
+
 /// The library that libcupti loads for PM sampling; it is installed beside it.
 pub const HOST: &str = "libnvperf_host.so";
-
-/// The variable that overrides the search.
-pub const OVERRIDE: &str = "WARPSCOPE_CUPTI";
 
 /// Returns the CUPTI libraries of the CUDA toolkits, then of the Python packages in these environments, such as `/usr` or the
 /// value of `VIRTUAL_ENV`. Of each directory, the newest comes first.
 pub fn libraries(environments: &[PathBuf]) -> Vec<PathBuf> {
-    let mut directories = Vec::new();
-    let mut toolkits = list("/usr/local");
-    toolkits.retain(|path| name_starts(path, "cuda"));
-    // The link without a version is the administrator's choice; then the newest.
-    toolkits.sort_by_key(|path| (!path.ends_with("cuda"), std::cmp::Reverse(path.clone())));
-    for root in toolkits {
-        directories.push(root.join("extras/CUPTI/lib64"));
-        directories.push(root.join("targets/x86_64-linux/lib"));
-    }
-    directories.push("/usr/lib/x86_64-linux-gnu".into());
-    for environment in environments {
-        for python in list(environment.join("lib")).into_iter().filter(|path| name_starts(path, "python")) {
-            for packages in ["site-packages", "dist-packages"] {
-                for wheel in ["cu13", "cuda_cupti"] {
-                    directories.push(python.join(packages).join("nvidia").join(wheel).join("lib"));
-                }
-            }
-        }
-        directories.push(environment.join("lib"));
+    let mut places = Vec::new();
+    locations::of_toolkits(&names, u32::MAX, &mut places);
+    places.push("/usr/lib/x86_64-linux-gnu".into());
+    for environment in environments.iter().filter_map(|environment| environment.to_str()) {
+        locations::of_environment(environment, &names, &mut places);
     }
     let mut found = Vec::new();
-    for directory in directories {
-        let mut libraries = list(directory);
-        libraries.retain(|path| name_starts(path, "libcupti.so"));
-        libraries.sort_by_key(|path| std::cmp::Reverse(path.clone()));
-        for library in libraries {
+    for place in places {
+        let mut libraries = names(&place);
+        libraries.retain(|name| name.starts_with("libcupti.so"));
+        libraries.sort_by(|a, b| b.cmp(a));
+        for library in libraries.iter().map(|name| Path::new(&place).join(name)) {
             if !found.contains(&library) {
                 found.push(library);
             }
@@ -55,7 +41,7 @@ pub fn environments(
     home: Option<&Path>,
 ) -> Vec<PathBuf> {
     let of_program = program.and_then(|program| Some(program.parent()?.parent()?.to_owned()));
-    let mut all: Vec<PathBuf> = ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(|name| variable(name)).collect();
+    let mut all: Vec<PathBuf> = locations::ENVIRONMENTS.iter().filter_map(|name| variable(name)).collect();
     all.extend(of_program);
     all.extend(["/usr/local".into(), "/usr".into()]);
     all.extend(home.map(|home| home.join(".local")));
@@ -69,14 +55,10 @@ pub fn environments(
     once
 }
 
-fn name_starts(path: &Path, prefix: &str) -> bool {
-    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
-}
-
-fn list(directory: impl AsRef<Path>) -> Vec<PathBuf> {
-    let mut paths: Vec<_> = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-    paths.sort();
-    paths
+/// Returns the names in a directory; empty if it cannot be read.
+fn names(directory: &str) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
 #[cfg(test)]
