@@ -15,15 +15,15 @@
 //! restored before its owner's next call has any effect.
 
 mod arrival;
-mod known;
 mod modules;
+mod other;
 mod redirect;
 mod standing;
 mod watch;
 mod wrappers;
 
 pub use arrival::{has_left, occupied};
-pub use known::{
+pub use other::{
     borrow, borrowed_resources, buffer_functions, forward_resource, name, restore, take_stray_kinds, timestamp,
 };
 pub use standing::{claim, forked, is_aside, is_recording, is_waiting, set_aside};

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use wire::Refusal;
 
-use crate::{calls, known, lifecycle, python, sys};
+use crate::{calls, known_stacks, lifecycle, python, sys};
 
 /// How long to retry while the listener's backlog is full.
 const PATIENCE: u64 = 200_000_000;
@@ -125,7 +125,7 @@ pub fn receive(socket: i32) -> Option<u8> {
     };
     for descriptor in descriptors.into_iter().filter(|descriptor| *descriptor >= 0) {
         // Each recognises its memory by the size.
-        known::open(descriptor);
+        known_stacks::open(descriptor);
         calls::open(descriptor);
         // SAFETY: the descriptor came with the message, and is ours.
         unsafe { libc::close(descriptor) };

@@ -37,7 +37,7 @@ mod entry;
 mod environment;
 mod gate;
 mod kinds;
-mod known;
+mod known_stacks;
 mod library;
 pub mod lifecycle;
 mod limiter;

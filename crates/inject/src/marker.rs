@@ -48,7 +48,7 @@ pub extern "C" fn mark(correlation: u32, work: u32, session: u64) {
         "pop rsi",
         "pop rdx",
         "jmp {marker}",
-        find = sym crate::known::find,
+        find = sym crate::known_stacks::find,
         python = sym crate::python::hash,
         marker = sym warpscope_launch_marker,
     )

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use wire::known::{MOST_PYTHON_FRAMES, Python, mix};
 
-use crate::{known, lifecycle};
+use crate::{known_stacks, lifecycle};
 
 /// `PyGILState_GetThisThreadState` and `PyGILState_Check`; both or neither.
 static STATE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
@@ -37,7 +37,7 @@ static LAYOUT: Layout = Layout(UnsafeCell::new(None));
 
 /// Finds the interpreter's functions. Called when the memory has been mapped, before a session records.
 pub fn prepare() {
-    let Some(layout) = known::python() else {
+    let Some(layout) = known_stacks::python() else {
         STATE.store(ptr::null_mut(), Ordering::Release);
         return;
     };

@@ -13,7 +13,7 @@ use crate::pauses::Pauses;
 use crate::queue::{Packet, QUEUE};
 use crate::totals::{self, TOTALS, add};
 use crate::{
-    buffers, calls, client, connect, cost, counting, driver, known, library, lifecycle, quirks, sampling, setup,
+    buffers, calls, client, connect, cost, counting, driver, known_stacks, library, lifecycle, quirks, sampling, setup,
     stalls, subscription, sys, wakeup,
 };
 
@@ -93,7 +93,7 @@ fn close() {
     lifecycle::close();
     lifecycle::close_other_end();
     if !lifecycle::is_exiting() {
-        known::close();
+        known_stacks::close();
         NAMES_SEEN.clear();
         QUEUE.clear();
         buffers::discard();

@@ -19,18 +19,18 @@
 //! Nothing here needs the kernel or privileges. Files are not trusted: for all inputs, the work is linear in the file's
 //! size, and a malformed symbol only costs that symbol.
 
+mod defaults;
 mod error;
 mod library;
 mod listing;
 mod returns;
 mod site;
 mod usdt;
-mod usual;
 
+pub use defaults::{for_library, registrations};
 pub use error::Error;
 pub use library::{Function, chosen_at_load, code_around, exported, find, linked, matching, offset_in_code, open};
 pub use listing::{Summary, summary};
 pub use returns::returns;
 pub use site::{Cost, Site, choose};
 pub use usdt::{Argument, Place, Usdt, usdt};
-pub use usual::{for_library, registrations};

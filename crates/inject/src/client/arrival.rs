@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::known::{self, Arrival};
+use super::other::{self, Arrival};
 use super::standing::{self, OCCUPIED, WANTED};
 use crate::lifecycle::guarded;
 use crate::{sys, wakeup};
@@ -17,7 +17,7 @@ static REFUSED: AtomicU64 = AtomicU64::new(0);
 
 /// CUPTI has refused to subscribe: a client that the wrappers have not seen is subscribed.
 pub fn occupied(name: &str) {
-    known::set_name(name);
+    other::set_name(name);
     OCCUPIED.store(true, Ordering::SeqCst);
     REFUSED.store(sys::now(), Ordering::Relaxed);
     standing::set_aside();
@@ -26,7 +26,7 @@ pub fn occupied(name: &str) {
 /// Whether the other client has left, or is idle, as far as known.
 pub fn has_left() -> bool {
     let now = sys::now();
-    if WANTED.load(Ordering::SeqCst) && !known::forget_if_left(now, &WANTED) {
+    if WANTED.load(Ordering::SeqCst) && !other::forget_if_left(now, &WANTED) {
         return false;
     }
     !OCCUPIED.load(Ordering::SeqCst) || now.saturating_sub(REFUSED.load(Ordering::Relaxed)) >= RETRY

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::redirect::{To, redirect};
-use super::{known, modules, standing, wrappers};
+use super::{modules, other, standing, wrappers};
 use crate::library::Cupti;
 
 /// Whether calls are redirected, and how many modules had been loaded then.
@@ -23,7 +23,7 @@ pub fn watch(cupti: &Cupti) {
 /// only if nothing was missed.
 pub fn end(cupti: Option<&Cupti>) {
     standing::end();
-    let Some(cupti) = cupti.filter(|_| !known::is_subscribed()) else { return };
+    let Some(cupti) = cupti.filter(|_| !other::is_subscribed()) else { return };
     if WATCHING.swap(false, Ordering::Relaxed) {
         redirect(&wrappers::functions(cupti), To::Real);
     }

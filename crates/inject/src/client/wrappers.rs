@@ -12,7 +12,7 @@ use cupti::types::{
 };
 
 use super::arrival::arrive;
-use super::known::{self, Arrival, Subscription};
+use super::other::{self, Arrival, Subscription};
 use super::redirect::Function;
 use super::standing::{OCCUPIED, is_recording};
 use crate::library::{self, Cupti};
@@ -56,14 +56,14 @@ pub fn functions(cupti: &Cupti) -> Vec<Function> {
 
 /// The client, which this is a function of, is about to use CUPTI.
 fn arrive_as(function: usize) -> Option<Arrival> {
-    guarded((), || known::set_name_by(function));
+    guarded((), || other::set_name_by(function));
     arrive()
 }
 
 /// The client has subscribed, if CUPTI permitted it.
 fn after_subscribing(outcome: CuptiResult, handle: *mut Subscriber, callback: CallbackFn, data: *mut c_void) {
     guarded((), || {
-        if let Some(mut known) = known::lock().filter(|_| outcome == result::SUCCESS) {
+        if let Some(mut known) = other::lock().filter(|_| outcome == result::SUCCESS) {
             // SAFETY: CUPTI has just written the handle.
             let handle = unsafe { *handle } as usize;
             known.subscribed(Subscription { handle, present: handle, callback, data: data as usize });
@@ -97,7 +97,7 @@ unsafe extern "C" fn subscribe_v2(
 unsafe extern "C" fn unsubscribe(handle: Subscriber) -> CuptiResult {
     let Some(cupti) = library::cupti() else { return NOT_INITIALIZED };
     let (present, borrowed) = guarded((handle, false), || {
-        let Some(mut known) = known::lock() else { return (handle, false) };
+        let Some(mut known) = other::lock() else { return (handle, false) };
         let present = known.present(handle);
         let borrowed = known.borrowed && known.subscription.is_some_and(|of| of.handle == handle as usize);
         if borrowed {
@@ -119,7 +119,7 @@ unsafe extern "C" fn unsubscribe(handle: Subscriber) -> CuptiResult {
 
 /// The client has left.
 fn left() {
-    if let Some(mut known) = known::lock() {
+    if let Some(mut known) = other::lock() {
         known.unsubscribed();
         OCCUPIED.store(false, Ordering::SeqCst);
     }
@@ -133,14 +133,14 @@ unsafe extern "C" fn finalize() -> CuptiResult {
     let outcome = unsafe { real() };
     guarded((), || {
         left();
-        known::set_buffer_functions(None);
+        other::set_buffer_functions(None);
     });
     outcome
 }
 
 /// Returns CUPTI's handle for the client's.
 fn present(handle: Subscriber) -> Subscriber {
-    guarded(handle, || known::lock().map_or(handle, |known| known.present(handle)))
+    guarded(handle, || other::lock().map_or(handle, |known| known.present(handle)))
 }
 
 unsafe extern "C" fn enable_callback(on: u32, handle: Subscriber, of: u32, cbid: u32) -> CuptiResult {
@@ -149,7 +149,7 @@ unsafe extern "C" fn enable_callback(on: u32, handle: Subscriber, of: u32, cbid:
     // SAFETY: the client's own arguments, with CUPTI's handle.
     let outcome = unsafe { (cupti.enable_callback)(on, present(handle), of, cbid) };
     guarded((), || {
-        let Some(mut known) = known::lock().filter(|_| outcome == result::SUCCESS) else { return };
+        let Some(mut known) = other::lock().filter(|_| outcome == result::SUCCESS) else { return };
         match (of, on) {
             (domain::RESOURCE, 0) if cbid < 64 => known.resources &= !(1 << cbid),
             (domain::RESOURCE, _) if cbid < 64 => known.resources |= 1 << cbid,
@@ -163,7 +163,7 @@ unsafe extern "C" fn enable_callback(on: u32, handle: Subscriber, of: u32, cbid:
 /// Notes that the client has enabled or disabled whole domains.
 fn domains_switched(on: u32, all: bool, outcome: CuptiResult) {
     guarded((), || {
-        if let Some(mut known) = known::lock().filter(|_| outcome == result::SUCCESS) {
+        if let Some(mut known) = other::lock().filter(|_| outcome == result::SUCCESS) {
             // Disabling one domain says nothing about the others.
             known.others = on != 0 || (known.others && !all);
         }
@@ -191,7 +191,7 @@ unsafe extern "C" fn enable_all_domains(on: u32, handle: Subscriber) -> CuptiRes
 unsafe extern "C" fn register_callbacks(requested: BufferRequestedFn, completed: BufferCompletedFn) -> CuptiResult {
     let Some(cupti) = library::cupti() else { return NOT_INITIALIZED };
     let _arrival = arrive_as(requested as usize);
-    known::set_buffer_functions(Some((requested, completed)));
+    other::set_buffer_functions(Some((requested, completed)));
     // Our functions pass each request and each buffer on to its owner.
     // SAFETY: both are functions of this library, which is never unloaded.
     unsafe { (cupti.register_callbacks)(buffers::on_requested, buffers::on_completed) }
@@ -203,7 +203,7 @@ unsafe extern "C" fn register_timestamp(clock: TimestampFn) -> CuptiResult {
     // SAFETY: the client's own argument.
     let outcome = unsafe { real(clock) };
     if outcome == result::SUCCESS {
-        known::set_timestamp(clock);
+        other::set_timestamp(clock);
     }
     outcome
 }
@@ -214,7 +214,7 @@ unsafe extern "C" fn enable(kind: u32) -> CuptiResult {
     // SAFETY: only takes a number.
     let outcome = unsafe { (cupti.enable)(kind) };
     guarded((), || {
-        if let Some(mut known) = known::lock().filter(|_| outcome == result::SUCCESS && kind < 64) {
+        if let Some(mut known) = other::lock().filter(|_| outcome == result::SUCCESS && kind < 64) {
             known.kinds |= 1 << kind;
             known.flushed = false;
         }
@@ -229,10 +229,10 @@ unsafe extern "C" fn disable(kind: u32) -> CuptiResult {
     // SAFETY: only takes a number.
     let outcome = if ours { result::SUCCESS } else { unsafe { (cupti.disable)(kind) } };
     guarded((), || {
-        if let Some(mut known) = known::lock().filter(|_| kind < 64) {
+        if let Some(mut known) = other::lock().filter(|_| kind < 64) {
             known.kinds &= !(1 << kind);
         }
-        known::note_call();
+        other::note_call();
     });
     outcome
 }
@@ -242,10 +242,10 @@ unsafe extern "C" fn flush_all(flag: u32) -> CuptiResult {
     // SAFETY: only takes a number.
     let outcome = unsafe { (cupti.flush_all)(flag) };
     guarded((), || {
-        if let Some(mut known) = known::lock() {
+        if let Some(mut known) = other::lock() {
             known.flushed |= known.kinds == 0;
         }
-        known::note_call();
+        other::note_call();
     });
     outcome
 }

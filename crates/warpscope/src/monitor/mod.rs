@@ -12,7 +12,6 @@ mod health;
 mod kernels;
 mod labels;
 mod limit;
-mod look;
 mod map;
 mod namer;
 mod periodic;
@@ -23,6 +22,7 @@ mod scrape;
 mod state;
 mod suspects;
 pub mod top;
+mod top_recorder;
 
 use std::{process::ExitCode, sync::Arc};
 

@@ -10,8 +10,8 @@ use metrics::{config::Settings, snapshot::Snapshot, top};
 use super::{
     daemon::{Monitor, check},
     health,
-    look::Look,
     scrape::Scrapes,
+    top_recorder::TopRecorder,
 };
 use crate::args;
 
@@ -48,7 +48,7 @@ pub fn run(options: args::Top) -> anyhow::Result<ExitCode> {
             let made = theirs.request().ok_or("the monitor has stopped")?;
             Ok(Snapshot::clone(&made.0))
         };
-        let ended = top::run(&mut gather, &mut Look::new(seconds), interval, &columns);
+        let ended = top::run(&mut gather, &mut TopRecorder::new(seconds), interval, &columns);
         theirs.close();
         ended
     });

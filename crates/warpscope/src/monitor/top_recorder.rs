@@ -5,19 +5,19 @@ use metrics::top::Recorder;
 use super::recording::{self, Recording};
 
 /// Records processes, one at a time.
-pub struct Look {
+pub struct TopRecorder {
     seconds: f64,
     running: Option<Recording>,
 }
 
-impl Look {
+impl TopRecorder {
     /// Creates one whose recordings take `seconds`.
     pub fn new(seconds: f64) -> Self {
         Self { seconds, running: None }
     }
 }
 
-impl Recorder for Look {
+impl Recorder for TopRecorder {
     fn start(&mut self, pid: u32) -> String {
         if let Some(running) = &self.running {
             return format!("process {} is being recorded; one recording at a time", running.pid);
