@@ -6,8 +6,9 @@
 Compiles `gpu_stalls/bottlenecks.cu`, whose comments mark the line and the stall of each kernel, records it, and compares. The
 kernel of `examples/triton_add.py` must show lines of its Python source. Then the same with `--stalls=serialised`, and the stalls of each
 kernel beside those that `ncu` counts, if it is installed. Then `record --stalls` while another process samples counters: everything
-but stalls must be there. Prints tables; exits with 1 if a line is not the one that was marked, if samples were lost or have no launch
-although kernels were serialised, if a kernel has no instruction although nvdisasm is there, or if its most frequent stall is not ncu's.
+but stalls must be there. Then the end of a recording while eight threads launch, which must go on. Prints tables; exits with 1 if a
+line is not the one that was marked, if samples were lost or have no launch although kernels were serialised, if a kernel has no
+instruction although nvdisasm is there, or if its most frequent stall is not ncu's.
 """
 
 import argparse
@@ -153,6 +154,25 @@ def beside_another(options, out, program):
     return [] if right else ["the counters of another tool spoilt a recording"]
 
 
+def while_threads_launch(options, out):
+    """Records a program whose threads launch all the time, for two seconds; returns what is wrong."""
+    program, recording = out / "paths", out / "threads.wscope"
+    built = run(["nvcc", "-O2", "-arch=native", "-o", program, ROOT / "bench/programs/paths.cu"])
+    if built.returncode:
+        sys.exit(f"cannot compile paths.cu: {built.stderr}")
+    command = [options.warpscope, "record", "--as-root", "--gpu-only", "--stalls", "-d", "2", "-o", recording, "--", program, "600000"]
+    # The program would run for some seconds more; if sampling waits for a thread that launches, neither ends.
+    try:
+        done = run(command, timeout=90)
+    except subprocess.TimeoutExpired:
+        return ["the end of a recording while threads launch waits for ever"]
+    report = json.loads(run([options.warpscope, "report", "--json", recording]).stdout)
+    samples = report.get("stalls", {}).get("samples", 0)
+    print(f"ended while threads launch: {report['matched']} of {report['launches']} launches matched, {samples} samples", flush=True)
+    right = done.returncode == 0 and samples and report["matched"] == report["launches"]
+    return [] if right else [f"the end of a recording while threads launch: status {done.returncode}, {done.stderr[-300:]}"]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--warpscope", required=True, type=Path)
@@ -170,6 +190,7 @@ def main():
         wrong += compare_with_ncu(options, out, program)
     if CUPTI.exists():
         wrong += beside_another(options, out, program)
+    wrong += while_threads_launch(options, out)
     stalls, lost = record(options.warpscope, out, "serialised", [program, "40"], "--stalls=serialised")
     wrong += lost + compare(stalls)
     if not stalls["serialised"] or stalls["without_launch"]:
