@@ -7,36 +7,53 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// The difference between the clocks.
 pub struct Clock {
-    difference: u64,
+    difference: Difference,
     read: Instant,
 }
 
 impl Clock {
     pub fn new() -> Self {
-        Self { difference: difference(), read: Instant::now() }
+        Self { difference: Difference::read(), read: Instant::now() }
     }
 
     /// Reads the difference again, if it is time to.
     pub fn refresh(&mut self) {
         if self.read.elapsed() >= EVERY {
-            *self = Self::new();
+            self.difference = self.difference.or(Difference::read());
+            self.read = Instant::now();
         }
     }
 
     /// Returns the time of the recording's clock.
     pub fn monotonic(&self, realtime: u64) -> u64 {
-        realtime.wrapping_sub(self.difference)
+        realtime.wrapping_sub(self.difference.ns)
     }
 }
 
-/// Reads both clocks, the second between two readings of the first. Of a few tries, the one with the shortest time between
-/// those is the best.
-fn difference() -> u64 {
-    let once = || {
-        let (before, real, after) = (now(libc::CLOCK_MONOTONIC), now(libc::CLOCK_REALTIME), now(libc::CLOCK_MONOTONIC));
-        (after - before, real.wrapping_sub(before + (after - before) / 2))
-    };
-    (0..5).map(|_| once()).min().map_or(0, |(_, difference)| difference)
+/// A reading of the difference. It may be wrong by half the time that it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Difference {
+    took: u64,
+    ns: u64,
+}
+
+impl Difference {
+    /// Reads both clocks, the second between two readings of the first. Of a few tries, the shortest is the best.
+    fn read() -> Self {
+        let once = || {
+            let (before, real) = (now(libc::CLOCK_MONOTONIC), now(libc::CLOCK_REALTIME));
+            let took = now(libc::CLOCK_MONOTONIC) - before;
+            Self { took, ns: real.wrapping_sub(before + took / 2) }
+        };
+        (0..5).map(|_| once()).min().unwrap_or_else(once)
+    }
+
+    /// Returns the later reading if the clock was set meanwhile, and otherwise the one that is more exact. On a busy machine a
+    /// reading may be interrupted: times would jump without a reason.
+    fn or(self, later: Self) -> Self {
+        let was_set = self.ns.abs_diff(later.ns) > self.took / 2 + later.took / 2;
+        if was_set || later.took <= self.took { later } else { self }
+    }
 }
 
 fn now(clock: libc::clockid_t) -> u64 {
@@ -44,4 +61,20 @@ fn now(clock: libc::clockid_t) -> u64 {
     // SAFETY: `time` is a valid place for the answer.
     unsafe { libc::clock_gettime(clock, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a reading is replaced by a more exact one, and by a less exact one only if the clock was set.
+    #[test]
+    fn interrupted_readings_change_nothing() {
+        let first = Difference { took: 100, ns: 1_000_000 };
+        let (exact, interrupted) =
+            (Difference { took: 80, ns: 1_000_020 }, Difference { took: 200_000, ns: 1_088_000 });
+        assert_eq!((first.or(exact), first.or(interrupted)), (exact, first));
+        let set = Difference { took: 200, ns: 1_088_000 };
+        assert_eq!(first.or(set), set);
+    }
 }
