@@ -5,9 +5,10 @@ use std::{
     fs,
     hash::{BuildHasher, RandomState},
     io::{BufRead, BufReader, Read},
+    path::PathBuf,
     process::{Child, ChildStdout, Command, Stdio},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde_json::Value;
@@ -91,6 +92,14 @@ impl Target {
         let threads = fs::read_dir(format!("/proc/{}/task", self.pid())).expect("it runs").flatten();
         let name = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("comm")).ok();
         threads.filter_map(name).filter(|name| name != "cupti-worker\n").collect()
+    }
+
+    /// What each of its threads waits for in the kernel.
+    fn system_calls(&self) -> Vec<String> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.pid())).expect("it runs").flatten();
+        let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+        let of = |thread: PathBuf| ["comm", "wchan", "syscall"].map(|file| read(thread.join(file))).join(" ");
+        threads.map(|thread| of(thread.path())).collect()
     }
 
     /// Waits until it has no more than before; a thread that has finished may still exist for a moment.
@@ -228,10 +237,16 @@ fn killed(count: u64) {
             fs::remove_file(scene.path(&name)).expect("a recording");
         }
     }
-    wait_until("the last session has ended", || {
+    let begin = Instant::now();
+    loop {
         let now = target.possessions();
-        now["threads"] == before["threads"] && now["shared memory"] == 0
-    });
+        if now["threads"] == before["threads"] && now["shared memory"] == 0 {
+            break;
+        }
+        let patience = Duration::from_secs(60);
+        assert!(begin.elapsed() < patience, "the last session has not ended: {now:?}, {:?}", target.system_calls());
+        thread::sleep(Duration::from_millis(1));
+    }
     assert!(target.possessions()["files"] <= before["files"] + count as usize);
     target.record_launches(&scene, "--gpu-only", 100);
     is_exact(&scene.report("x.wscope"));
