@@ -33,9 +33,9 @@ fn the_parts_of_the_cost_add_up() {
     let stacks = part(&cost, "stacks");
     let bpf = cost["programs"].as_array().expect("programs").iter().find(|p| p["name"] == "launch").expect("launch");
     let (runs, bpf_ns) = (number(bpf, "runs"), number(bpf, "ns"));
-    // Both are estimated from a sample of one in 32.
-    assert!(runs > launches / 2 && runs < launches * 2, "{runs} of {launches}");
-    assert!(bpf_ns / runs < 2 * stacks / launches, "{bpf_ns} ns of BPF in {stacks} ns of stacks");
+    // Launches whose stacks the program knows do without the BPF program. Both are estimated from a sample of one in 32.
+    assert!(runs > 0 && runs < launches, "{runs} of {launches}");
+    assert!(bpf_ns < 2 * stacks, "{bpf_ns} ns of BPF in {stacks} ns of stacks");
     assert!(stacks > 0 && stacks < number(&cost, "program_cpu_ns"), "{cost}");
     let share = cost["share"].as_f64().expect("a share");
     assert!(share > 0.0 && share < 1.0, "{share}");

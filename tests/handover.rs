@@ -15,6 +15,8 @@ use crate::support::{
 const BOUNDARY: &str = "[handed over by ";
 const WORKS: &str = "torch::autograd::Engine::evaluate_function";
 const ROUNDS: u64 = 50;
+/// Enough for threads to recognise their stacks, and to report launches without the probe.
+const MANY: u64 = 2000;
 
 /// Builds the engine, the program and the library for Python.
 fn build(scene: &Scene) {
@@ -120,14 +122,17 @@ fn record(scene: &Scene, options: &str, arguments: &str) -> Ended {
 fn work_appears_under_the_call_that_handed_it_over() {
     let scene = Scene::new();
     build(&scene);
-    let run = record(&scene, "-q --gpu-only", &ROUNDS.to_string());
-    let expected = expected(ROUNDS, false);
+    let run = record(&scene, "-v --gpu-only", &MANY.to_string());
+    let expected = expected(MANY, false);
     let total: u64 = expected.values().sum();
     assert_eq!(run.out(), format!("kernels {total}\n"));
     assert_eq!(kernels(&scene, |frames, path| check(frames, path)), expected);
     let report = scene.report("x.wscope");
     assert_eq!((number(&report, "matched"), lost(&report)), (total, 0), "{}", report["lost"]);
     assert_eq!(report["gpu_stack_ends"], serde_json::json!({ "whole": total }));
+    let unprobed = scene::unprobed(run.err());
+    assert!(unprobed > 0, "no launch had a known stack");
+    println!("{unprobed} of {total} launches were reported without a probe");
     for line in folded::read(&scene.read("x.folded")) {
         check(line.launcher(), line.on_gpu().expect("GPU work").name);
     }

@@ -1,6 +1,9 @@
 //! Threads recognise stacks that were walked before. A merely similar stack is never recognised as a known one.
 
-use crate::support::{Ended, Scene, folded, program, scene::number};
+use crate::support::{
+    Ended, Scene, folded, program,
+    scene::{number, unprobed},
+};
 
 const DEPTH: usize = 40;
 const ROUNDS: u64 = 4_000;
@@ -50,4 +53,7 @@ fn each_kernel_is_under_its_own_path(form: &str) {
     let before: u64 = run.out().trim().strip_prefix("known after ").and_then(|n| n.parse().ok()).expect("rounds");
     // Of the rounds after that, at least one launch each. The others depend on how soon warpscope gets a CPU.
     assert!(before < ROUNDS && recognised >= ROUNDS - before, "{recognised} of {launches}, known after {before}");
+    // Only the thread's first launch needs the probe then.
+    let unprobed = unprobed(run.err());
+    assert!(unprobed + 1 >= ROUNDS - before, "{unprobed} of {launches}, known after {before}");
 }

@@ -91,6 +91,34 @@ fn wait_with_peak(child: Child) -> (i32, u64) {
     (libc::WEXITSTATUS(status), usage.ru_maxrss as u64 * 1024)
 }
 
+/// Check a recording while a process of the command's user reports launches that never happened, with any stack, call and
+/// time. Memory stays bounded, the process cannot change what the BPF programs tell others, and the honest program is exact.
+#[test]
+fn forged_launches_are_survived() {
+    let scene = Scene::new();
+    for name in ["truth", "forged"] {
+        programs::copy(program(name), scene.path(name));
+    }
+    let walk = Walk { processes: 2, threads: 2, streams: 2, devices: 2, launches: 5_000, graphs: false };
+    let script =
+        format!("./forged 4 ready & until [ -e ready ]; do sleep 0.01; done; ./truth {} && wait $!", walk.arguments());
+    let mut command = scene.record_words("--sim --gpu-only -q -o x.wscope -o x.folded", &["sh", "-c", &script]);
+    let out = |name: &str| Stdio::from(fs::File::create(scene.path(name)).expect("a file"));
+    let command = with_sudo(&mut command).env("WARPSCOPE_SIM", "devices=2,kernel_ns=3us");
+    let command = command.stdout(out("stdout")).stderr(out("stderr"));
+    let (status, peak) = wait_with_peak(command.spawn().expect("it starts"));
+    assert_eq!(status, 0, "{}", scene.read("stderr"));
+    let printed = scene.read("stdout");
+    let forged = printed.lines().find_map(|line| line.strip_suffix(" launches")).and_then(|n| n.parse::<u64>().ok());
+    assert!(forged.is_some_and(|forged| forged > 100_000), "no attack: {printed}");
+    assert!(peak < MOST_MEMORY, "{} MiB", peak >> 20);
+    let folded = scene.read("x.folded");
+    let own: String =
+        folded.lines().filter(|line| line.contains("] truth:")).fold(String::new(), |text, line| text + line + "\n");
+    let expected = walk.counts().into_iter().filter(|((kind, ..), _)| *kind == Kind::Kernel).collect();
+    assert_eq!(kernels_by_path(&own, 3), expected);
+}
+
 /// Check a trace while a process of the command's user writes random events and positions to the memory for its calls, and
 /// removes its pages. Memory stays bounded, impossible events are counted, and every call of the honest program is there.
 #[test]

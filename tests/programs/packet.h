@@ -4,7 +4,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { PACKET = 32 * 1024, VERSION = 9, HELLO = 1 };
+enum { PACKET = 32 * 1024, VERSION = 10, HELLO = 1 };
 
 static uint8_t packet[PACKET];
 static int length;

@@ -169,3 +169,9 @@ pub fn number(value: &Value, key: &str) -> u64 {
 pub fn lost(report: &Value) -> u64 {
     report["lost"].as_object().expect("losses by cause").values().filter_map(Value::as_u64).sum()
 }
+
+/// Returns how many launches the program reported without a probe.
+pub fn unprobed(messages: &str) -> u64 {
+    let count = messages.split("the program reported ").nth(1).and_then(|text| text.split(' ').next());
+    count.and_then(|count| count.parse().ok()).expect("how many needed no probe")
+}

@@ -14,7 +14,8 @@ pub enum Cause {
 }
 
 impl Cause {
-    pub(crate) fn of(cause: u32) -> Self {
+    /// Converts the number that the programs use.
+    pub fn of(cause: u32) -> Self {
         match handover_cause(cause) {
             handover_cause::CAUSE_NONE => Self::None,
             handover_cause::CAUSE_UNKNOWN => Self::Unknown,

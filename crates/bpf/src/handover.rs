@@ -1,14 +1,44 @@
 //! Watches the calls that hand work to other threads. The Rust side of `bpf/handover.h`.
 
-use std::path::Path;
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+};
 
-use libbpf_rs::{Link, ProgramMut, UprobeMultiOpts};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ProgramMut, UprobeMultiOpts};
 
-use crate::{Error, Recorder, Result};
+use crate::{
+    Error, Recorder, Result,
+    contract::{
+        bytes_of,
+        types::{handed, limit},
+    },
+};
 
 const ANY_PROCESS: i32 = -1;
 
 impl Recorder {
+    /// Returns the calls in progress that hand work over, for processes to read: only the programs can change them.
+    pub fn handed_calls(&self) -> io::Result<OwnedFd> {
+        self.skel.maps.handed_calls.as_fd().try_clone_to_owned()
+    }
+
+    /// Makes it so. A descriptor that cannot be used for writing would also do, but the kernel does not map those.
+    pub(crate) fn freeze_handed_calls(&self) -> libbpf_rs::Result<()> {
+        MapHandle::try_from(&self.skel.maps.handed_calls)?.freeze()
+    }
+
+    /// Gives a process that already runs its place there.
+    pub(crate) fn begin_handed(&self, image: u32) -> libbpf_rs::Result<()> {
+        let place = image & (limit::HANDED_CALLS.0 - 1);
+        if place == 0 {
+            return Ok(());
+        }
+        let value = handed { calls: 0, image, pad: 0 };
+        self.skel.maps.handed_calls.update(&place.to_ne_bytes(), bytes_of(&value), MapFlags::ANY)
+    }
+
     /// Watches the call that hands work over: its entry, and its return instructions, by their offsets in the file.
     pub fn watch_handovers(&mut self, file: &Path, entry: u64, returns: &[u64]) -> Result<()> {
         let programs = &self.skel.progs;
@@ -43,5 +73,22 @@ impl Recorder {
             offsets.iter().map(attach).collect()
         };
         links.map_err(|source| Error::Attach { what: "probe on work handed to other threads", source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use wire::launches::{HANDED, Handed};
+
+    use super::{handed, limit};
+
+    /// Check that processes read what the programs write.
+    #[test]
+    fn the_injected_library_has_the_same_layout() {
+        assert_eq!((HANDED, size_of::<Handed>()), (limit::HANDED_CALLS.0 as usize, size_of::<handed>()));
+        assert_eq!(offset_of!(Handed, calls), offset_of!(handed, calls));
+        assert_eq!(offset_of!(Handed, image), offset_of!(handed, image));
     }
 }

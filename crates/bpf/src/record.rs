@@ -101,6 +101,8 @@ pub enum Record {
         work: u16,
         /// The parts of its stack that the thread recognised, so that they were not walked.
         recognised: Recognised,
+        /// The hash by which the Python part was recognised, otherwise 0.
+        python_hash: u64,
         /// The call that handed the work over, if the thread does such work.
         cause: Cause,
     },
@@ -259,6 +261,7 @@ impl Record {
                     correlation: launch.correlation,
                     work: launch.work,
                     recognised: Recognised { native: flags & native != 0, python: flags & python != 0 },
+                    python_hash: launch.python_hash,
                     cause: Cause::of(launch.cause),
                 }
             }
@@ -312,10 +315,10 @@ mod tests {
     /// Check that a truncated record or one of an unknown type is `None`, never a panic.
     #[test]
     fn invalid_records_are_rejected() {
-        let mut bytes = vec![0; 64];
+        let mut bytes = vec![0; size_of::<launch_record>()];
         bytes[0] = 2;
         assert!(Record::parse(&bytes).is_some());
-        assert_eq!(Record::parse(&bytes[..63]), None);
+        assert_eq!(Record::parse(&bytes[..bytes.len() - 1]), None);
         bytes[0] = 99;
         assert_eq!(Record::parse(&bytes), None);
         assert_eq!(Record::parse(&[]), None);

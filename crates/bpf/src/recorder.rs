@@ -125,6 +125,8 @@ impl Recorder {
         for (tgid, image) in recorder.machine_ids(&options.found)?.into_iter().zip(1..) {
             recorder.follow_as(tgid, image, false)?;
         }
+        let frozen = recorder.freeze_handed_calls();
+        frozen.map_err(|source| Error::Map { what: "protect the list of calls that hand work over", source })?;
         recorder.attach(options)?;
         Ok(recorder)
     }
@@ -225,10 +227,8 @@ impl Recorder {
             memory: 0,
             handed: 0,
         };
-        self.skel
-            .maps
-            .images
-            .update(&tgid.to_ne_bytes(), bytes_of(&value), MapFlags::ANY)
+        self.begin_handed(id)
+            .and_then(|()| self.skel.maps.images.update(&tgid.to_ne_bytes(), bytes_of(&value), MapFlags::ANY))
             .map_err(|source| Error::Map { what: "follow the command", source })
     }
 

@@ -51,6 +51,11 @@ pub trait Sink {
         None
     }
 
+    /// Whether it keeps every stack for ever. Otherwise no launch may refer to a stack that was sent long before.
+    fn keeps_stacks(&self) -> bool {
+        false
+    }
+
     /// Returns the traced calls so far, if they are kept.
     fn calls(&self) -> Option<&Calls> {
         None
@@ -171,6 +176,10 @@ impl Recording {
 }
 
 impl Sink for Recording {
+    fn keeps_stacks(&self) -> bool {
+        true
+    }
+
     /// Handles one event.
     fn push(&mut self, event: &Event) {
         self.fold.push(event);

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use wire::Refusal;
 
-use crate::{calls, known_stacks, lifecycle, python, sys};
+use crate::{calls, known_stacks, launches, lifecycle, python, sys};
 
 /// How long to retry while the listener's backlog is full.
 const PATIENCE: u64 = 200_000_000;
@@ -93,9 +93,11 @@ static WELCOMED: AtomicBool = AtomicBool::new(false);
 /// Receives what warpscope has sent, without waiting; `None` if there is nothing. The memories that come with a welcome
 /// are opened.
 pub fn receive(socket: i32) -> Option<u8> {
-    /// Space for the header of a control message and two descriptors, with the alignment of the header.
+    /// Space for the header of a control message and the descriptors, with the alignment of the header.
     #[repr(C, align(8))]
     struct Control([u8; 32]);
+    /// The most descriptors of a welcome.
+    const MOST: usize = 4;
     let mut control = Control([0; 32]);
     let mut answer = 0_u8;
     let mut bytes = libc::iovec { iov_base: (&raw mut answer).cast(), iov_len: 1 };
@@ -111,7 +113,7 @@ pub fn receive(socket: i32) -> Option<u8> {
         if libc::recvmsg(socket, &mut message, libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC) <= 0 {
             return None;
         }
-        let mut descriptors = [-1; 2];
+        let mut descriptors = [-1; MOST];
         if let Some(header) = libc::CMSG_FIRSTHDR(&raw const message).as_ref()
             && (header.cmsg_level, header.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS)
         {
@@ -126,6 +128,7 @@ pub fn receive(socket: i32) -> Option<u8> {
     for descriptor in descriptors.into_iter().filter(|descriptor| *descriptor >= 0) {
         // Each recognises its memory by the size.
         known_stacks::open(descriptor);
+        launches::open(descriptor);
         calls::open(descriptor);
         // SAFETY: the descriptor came with the message, and is ours.
         unsafe { libc::close(descriptor) };

@@ -7,9 +7,9 @@ use core::cell::Cell;
 use core::ffi::c_void;
 use core::mem::{MaybeUninit, size_of};
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering, fence};
 
-use wire::known::{BYTES, Entry, Header, MOST_TRIED, MOST_WORDS, Python, bucket};
+use wire::known::{BYTES, Entry, Header, MOST_TRIED, MOST_WORDS, Python, bucket, python_row};
 
 static MEMORY: AtomicPtr<Header> = AtomicPtr::new(ptr::null_mut());
 
@@ -53,15 +53,43 @@ pub fn python() -> Option<Python> {
     (header.has_python == 1).then_some(header.python)
 }
 
-/// Returns the id of the stack of a call to the marker with these registers; 0 if it is unknown.
-pub extern "C" fn find(sp: u64, bp: u64) -> u64 {
+/// A known stack.
+#[repr(C)]
+pub struct Found {
+    /// Its id; 0 if the stack is unknown.
+    stack: u64,
+    /// 1 if it has no Python frames.
+    without_python: u64,
+}
+
+const UNKNOWN: Found = Found { stack: 0, without_python: 0 };
+
+/// Returns the process image, and the id of the Python stack with this hash; 0 if there is none (`without_python`), or the
+/// program has no Python. `None` if a launch must go through the probe.
+pub fn without_probe(hash: u64, without_python: bool) -> Option<(u32, u64)> {
+    // SAFETY: null or a mapping that is never unmapped.
+    let header = unsafe { MEMORY.load(Ordering::Acquire).as_ref() }?;
+    if header.without_probe.load(Ordering::Acquire) == 0 {
+        return None;
+    }
+    if header.has_python == 0 || without_python {
+        return Some((header.image, 0));
+    }
+    let stack = header.pythons[python_row(hash)].iter().find(|stack| stack.hash.load(Ordering::Acquire) == hash)?;
+    let id = stack.id.load(Ordering::Relaxed);
+    fence(Ordering::Acquire);
+    (hash != 0 && id != 0 && stack.hash.load(Ordering::Relaxed) == hash).then_some((header.image, id))
+}
+
+/// Returns the stack of a call to the marker with these registers.
+pub extern "C" fn find(sp: u64, bp: u64) -> Found {
     let memory = MEMORY.load(Ordering::Acquire);
     if memory.is_null() {
-        return 0;
+        return UNKNOWN;
     }
     let (low, end) = stack();
     if sp < low || sp >= end || sp & 7 != 0 {
-        return 0;
+        return UNKNOWN;
     }
     // SAFETY: the mapping is `BYTES` long, and begins with a header.
     let header = unsafe { &*memory };
@@ -70,17 +98,17 @@ pub extern "C" fn find(sp: u64, bp: u64) -> u64 {
     for _ in 0..MOST_TRIED {
         let offset = at as usize * 8;
         if offset < size_of::<Header>() || offset > BYTES - Entry::size(MOST_WORDS) {
-            return 0;
+            return UNKNOWN;
         }
         // SAFETY: an entry with the most words fits behind the offset, which is a multiple of 8; entries never change.
         let entry = unsafe { &*memory.byte_add(offset).cast::<Entry>() };
         let here = entry.sp == sp && entry.bp == bp && entry.generation == generation;
         if here && u64::from(entry.span) <= (end - sp) / 8 && is_same(entry, sp) {
-            return entry.stack;
+            return Found { stack: entry.stack, without_python: entry.without_python.into() };
         }
         at = entry.next;
     }
-    0
+    UNKNOWN
 }
 
 /// Whether all words that the walk read are unchanged.

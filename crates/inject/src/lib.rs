@@ -38,6 +38,7 @@ mod environment;
 mod gate;
 mod kinds;
 mod known_stacks;
+mod launches;
 mod library;
 pub mod lifecycle;
 mod limiter;

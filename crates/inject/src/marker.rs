@@ -24,7 +24,8 @@ pub extern "C" fn warpscope_launch_marker(correlation: u32, work: u32, session: 
     naked_asm!("nop", "ret", ".p2align 4")
 }
 
-/// Calls the marker with the id of the caller's stack, if known, and the hash of its Python frames.
+/// Reports a launch: by itself if the caller's stacks are known ([`crate::launches`]), otherwise it calls the marker with the
+/// id of the native stack, if known, and the hash of the Python frames.
 ///
 /// The registers at the marker determine the stack, so the lookup must use the same ones: the marker is reached by a
 /// jump, with this function's own stack pointer and its caller's frame pointer.
@@ -39,17 +40,28 @@ pub extern "C" fn mark(correlation: u32, work: u32, session: u64) {
         "mov rsi, rbp",
         "call {find}",
         "push rax",
-        "sub rsp, 8",
+        "push rdx",
+        "mov rdi, rdx",
         "call {python}",
-        "mov r8, rax",
-        "add rsp, 8",
+        "pop r8",
+        "push rax",
+        "mov edi, [rsp + 16]",
+        "mov esi, [rsp + 24]",
+        "mov rdx, [rsp + 8]",
+        "mov rcx, rax",
+        "call {report}",
+        "test al, al",
+        // None of these changes the flags.
+        "pop r8",
         "pop rcx",
         "pop rdi",
         "pop rsi",
         "pop rdx",
-        "jmp {marker}",
+        "jz {marker}",
+        "ret",
         find = sym crate::known_stacks::find,
         python = sym crate::python::hash,
+        report = sym crate::launches::report,
         marker = sym warpscope_launch_marker,
     )
 }

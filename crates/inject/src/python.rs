@@ -52,10 +52,11 @@ pub fn prepare() {
     }
 }
 
-/// Returns the hash of the thread's Python frames; 0 if there are none, or they are left to the probe.
-pub extern "C" fn hash() -> u64 {
+/// Returns the hash of the thread's Python frames; 0 if there are none, which the caller may know, or they are left to the
+/// probe.
+pub extern "C" fn hash(none: u64) -> u64 {
     let state = STATE.load(Ordering::Acquire);
-    if state.is_null() {
+    if state.is_null() || none != 0 {
         return 0;
     }
     // SAFETY: see `Layout`.

@@ -13,8 +13,8 @@ use crate::pauses::Pauses;
 use crate::queue::{Packet, QUEUE};
 use crate::totals::{self, TOTALS, add};
 use crate::{
-    buffers, calls, client, connect, cost, counting, driver, known_stacks, library, lifecycle, quirks, sampling, setup,
-    stalls, subscription, sys, wakeup,
+    buffers, calls, client, connect, cost, counting, driver, known_stacks, launches, library, lifecycle, quirks,
+    sampling, setup, stalls, subscription, sys, wakeup,
 };
 
 /// Time between two flushes. A killed process loses what completed since the last one.
@@ -94,6 +94,7 @@ fn close() {
     lifecycle::close_other_end();
     if !lifecycle::is_exiting() {
         known_stacks::close();
+        launches::close();
         NAMES_SEEN.clear();
         QUEUE.clear();
         buffers::discard();

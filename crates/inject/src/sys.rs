@@ -88,6 +88,15 @@ pub fn is_sealed(descriptor: i32, bytes: usize) -> bool {
     sized && seals >= 0 && seals & libc::F_SEAL_SHRINK != 0
 }
 
+/// Whether a descriptor belongs to no file, socket or memory, but to an object of the kernel such as a BPF map.
+pub fn is_anonymous(descriptor: i32) -> bool {
+    /// ANON_INODE_FS_MAGIC.
+    const MAGIC: u64 = 0x0904_1934;
+    let mut status = MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: `status` is writable, and all zeros is a value of the type.
+    unsafe { libc::fstatfs(descriptor, status.as_mut_ptr()) == 0 && status.assume_init().f_type as u64 == MAGIC }
+}
+
 /// Returns `/proc/self/maps`; empty if it cannot be read.
 pub fn maps() -> String {
     let bytes = std::fs::read("/proc/self/maps").unwrap_or_default();

@@ -15,7 +15,7 @@
 //! Entries are written once and never change. A bucket's newest entry comes first; each links to the next one. Only the
 //! generation invalidates entries: it changes when other code may have replaced code that was walked.
 
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// The size of the memory.
 pub const BYTES: usize = 4 << 20;
@@ -39,6 +39,12 @@ pub struct Header {
     pub has_python: u32,
     /// The layout of the interpreter in this process.
     pub python: Python,
+    /// The process image.
+    pub image: u32,
+    /// 1 if a launch whose stacks are known need not go through the probe ([`crate::launches`]).
+    pub without_probe: AtomicU32,
+    /// Python stacks by their hash, which [`python_row`] assigns to a row.
+    pub pythons: [[PythonStack; PYTHON_PLACES]; PYTHON_ROWS],
     /// The offset of each bucket's newest entry, in units of 8 bytes from the start; 0 for none.
     pub buckets: [AtomicU32; BUCKETS],
 }
@@ -71,6 +77,26 @@ pub struct Python {
     pub frame_owner: u16,
 }
 
+/// A Python stack. A reader reads the hash, the id, and the hash again: the id is valid if both are the one it looks for.
+#[derive(Debug)]
+#[repr(C)]
+pub struct PythonStack {
+    /// The hash of its frames; 0 while the id changes.
+    pub hash: AtomicU64,
+    /// Its id.
+    pub id: AtomicU64,
+}
+
+/// The number of rows of Python stacks, a power of two, and of stacks in a row.
+pub const PYTHON_ROWS: usize = 1024;
+/// See [`PYTHON_ROWS`].
+pub const PYTHON_PLACES: usize = 4;
+
+/// Returns the row of a hash.
+pub const fn python_row(hash: u64) -> usize {
+    (hash >> 32) as usize & (PYTHON_ROWS - 1)
+}
+
 /// The maximum number of Python frames that are hashed, with the interpreter's internal ones.
 pub const MOST_PYTHON_FRAMES: usize = 1024;
 
@@ -95,7 +121,9 @@ pub struct Entry {
     /// The stack's id.
     pub stack: u64,
     /// The number of words read.
-    pub count: u32,
+    pub count: u16,
+    /// 1 if no frame is the interpreter's, so that there are no Python frames either.
+    pub without_python: u16,
     /// The number of words from `sp` on that cover all of them.
     pub span: u32,
 }
@@ -114,7 +142,7 @@ pub const fn bucket(sp: u64, bp: u64) -> usize {
 }
 
 const _: () = {
-    assert!(size_of::<Header>() == 40 + 4 * BUCKETS);
+    assert!(size_of::<Header>() == 48 + 16 * PYTHON_ROWS * PYTHON_PLACES + 4 * BUCKETS);
     assert!(size_of::<Entry>() == 40);
     assert!(BYTES / 8 <= u32::MAX as usize);
 };

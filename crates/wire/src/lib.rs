@@ -11,6 +11,7 @@
 pub mod calls;
 mod encoding;
 pub mod known;
+pub mod launches;
 mod message;
 mod packet;
 mod refusal;
@@ -28,10 +29,10 @@ pub use text::{
 
 /// Increased when a message changes. Both sides come from one binary, so there is no negotiation: another version is
 /// rejected.
-pub const VERSION: u16 = 9;
+pub const VERSION: u16 = 10;
 
 /// The answer to [`Hello`] once warpscope is ready to walk this process's stacks: one packet of one byte, with the
-/// descriptor of the memory described in [`known`]. The library waits for it ([`WELCOME_PATIENCE_MS`] at most) before
+/// descriptors of the memories described in [`known`] and [`launches`]. The library waits for it ([`WELCOME_PATIENCE_MS`] at most) before
 /// the first launch, and then continues without it.
 pub const WELCOME: u8 = 1;
 
@@ -48,7 +49,7 @@ pub const TAKEN: u8 = 3;
 pub const WELCOME_PATIENCE_MS: i32 = 2000;
 
 /// In the environment of a command if API calls are traced. The library then sends a [`Function`] for each function that
-/// CUPTI has a callback for, and [`FunctionsEnd`]. The welcome has a second descriptor: the memory described in [`calls`].
+/// CUPTI has a callback for, and [`FunctionsEnd`]. The welcome then also has the memory described in [`calls`].
 pub const CALLS_VARIABLE: &str = "WARPSCOPE_CALLS";
 
 /// The environment variables with the rank of a process in a distributed program and, where there is one, its rank on the

@@ -36,6 +36,7 @@ SHARED_STRUCT(exit_record);
 /* Keys and values of maps. */
 SHARED_STRUCT(cost);
 SHARED_STRUCT(image);
+SHARED_STRUCT(handed);
 SHARED_STRUCT(mapping);
 SHARED_STRUCT(range);
 SHARED_STRUCT(unwind_row);

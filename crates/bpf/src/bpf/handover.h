@@ -54,7 +54,7 @@ static __always_inline int hand_over(struct pt_regs *ctx)
 	thread = handing_thread(image);
 	if (!thread) {
 		/* Without it, this call would look as if it were not in progress: from now on, none is the only one. */
-		__sync_fetch_and_add(&image->handed, 2 * HANDED_ONE);
+		__sync_fetch_and_add(handed_by(image), 2 * HANDED_ONE);
 		return 0;
 	}
 	/* Calls that were left without a return, by an exception. */
@@ -84,7 +84,7 @@ static __always_inline int hand_over(struct pt_regs *ctx)
 	bpf_map_update_elem(&handed_tasks, &key, &record.id, BPF_ANY);
 	thread->depth++;
 	thread->own += HANDED_ONE | record.id;
-	__sync_fetch_and_add(&image->handed, HANDED_ONE | record.id);
+	__sync_fetch_and_add(handed_by(image), HANDED_ONE | record.id);
 	return 0;
 }
 
@@ -115,7 +115,7 @@ static __always_inline int handed_node(struct pt_regs *ctx)
 	key.image = image->id;
 	id = bpf_map_lookup_elem(&handed_tasks, &key);
 	thread->node = id ? *id : CAUSE_UNKNOWN;
-	nodes_reported = true;
+	report_nodes();
 	return 0;
 }
 

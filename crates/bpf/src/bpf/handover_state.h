@@ -3,9 +3,10 @@
  * Which call handed over the work that a thread does.
  *
  * A call that hands work to other threads (handover.h) returns when all of that work is done. So while exactly one such
- * call is in progress in a process, the work that its worker threads do is that call's. `image.handed` says so in one
+ * call is in progress in a process, the work that its worker threads do is that call's. `handed.calls` says so in one
  * word, updated with one atomic addition: the number of calls in progress and the sum of their ids, which is the id
- * itself if there is only one.
+ * itself if there is only one. Processes map these words for reading, so that a thread knows the cause of a launch without
+ * a probe.
  *
  * A worker may make such a call itself, within its work. It then does work of its own call or of others; those of its own
  * call are part of the work that it was doing. So its own calls do not count: if one other is in progress, its work is
@@ -34,7 +35,7 @@ struct handing_thread {
 	u32 depth;
 	u32 node; /* 0 if no probe has reported it */
 	u32 pad;
-	u64 own; /* its calls in progress, as in `image.handed` */
+	u64 own; /* its calls in progress, as in `handed.calls` */
 	struct handing_call calls[HANDING_DEPTH];
 };
 
@@ -60,13 +61,69 @@ struct {
 	__type(value, u32);
 } handed_tasks SEC(".maps");
 
+/*
+ * By image, modulo their number. An image has one if it was free when the image began. The first one belongs to none: it is
+ * not 0 if any piece of work has been reported by a probe.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, HANDED_CALLS);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, u32);
+	__type(value, struct handed);
+} handed_calls SEC(".maps");
+
+static __always_inline struct handed *handed_place(u32 image)
+{
+	u32 place = image & (HANDED_CALLS - 1);
+
+	return bpf_map_lookup_elem(&handed_calls, &place);
+}
+
+/* A new image takes its place, if that is free. */
+static __always_inline void begin_handed(u32 image)
+{
+	struct handed *handed = handed_place(image);
+
+	if (handed && image & (HANDED_CALLS - 1) && !__sync_val_compare_and_swap(&handed->image, 0, image))
+		handed->calls = 0;
+}
+
+/* The image has ended, and with it its calls. */
+static __always_inline void end_handed(u32 image)
+{
+	struct handed *handed = handed_place(image);
+
+	if (handed && handed->image == image) {
+		handed->calls = 0;
+		__sync_val_compare_and_swap(&handed->image, image, 0);
+	}
+}
+
+/* The calls in progress of an image. */
+static __always_inline u64 *handed_by(struct image *image)
+{
+	struct handed *handed = handed_place(image->id);
+
+	return handed && handed->image == image->id ? &handed->calls : &image->handed;
+}
+
 /* Whether any piece of work has been reported by a probe. */
 bool nodes_reported = false;
 
-/* The call whose work the current thread does. Whether it does such work at all is decided later, by its stack. */
-static __always_inline u32 cause_of(const struct image *image)
+static __always_inline void report_nodes(void)
 {
-	u64 handed = *(const volatile u64 *)&image->handed;
+	struct handed *first = handed_place(0);
+
+	nodes_reported = true;
+	if (first)
+		first->calls = 1;
+}
+
+/* The call whose work the current thread does. Whether it does such work at all is decided later, by its stack. */
+static __always_inline u32 cause_of(struct image *image)
+{
+	u64 handed = *(const volatile u64 *)handed_by(image);
 
 	if (!handed)
 		return CAUSE_NONE;
@@ -99,7 +156,7 @@ static __always_inline void end_handing(struct handing_thread *thread, struct im
 		key.task = call->task;
 		bpf_map_delete_elem(&handed_tasks, &key);
 		thread->own -= HANDED_ONE | call->id;
-		__sync_fetch_and_add(&image->handed, -(HANDED_ONE | call->id));
+		__sync_fetch_and_add(handed_by(image), -(HANDED_ONE | call->id));
 	}
 }
 

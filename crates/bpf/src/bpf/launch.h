@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The launch marker: a probe on the function that the injected library calls at the start of every launch.
+ * The launch marker: a probe on the function that the injected library calls at the start of a launch, unless the library
+ * knows everything that is found out here (wire::launches).
  *
  * A uprobe program can be preempted, and another thread may then run it on the same CPU. So the scratch memory is per
  * thread, not per CPU.
@@ -134,8 +135,10 @@ static __always_inline void take_launch(struct pt_regs *ctx, struct image *image
 		offer_memo(record);
 	}
 	record->python = take_python_of_thread(record->image, record->pid, record->time, PT_REGS_PARM5(ctx), &known);
-	if (known)
+	if (known) {
 		record->cpu |= LAUNCH_PYTHON_KNOWN;
+		record->python_hash = PT_REGS_PARM5(ctx);
+	}
 }
 
 static __always_inline int launch(struct pt_regs *ctx)

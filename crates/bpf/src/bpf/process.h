@@ -47,10 +47,12 @@ static __always_inline void new_image(struct task_struct *task, u32 parent, u32 
 		inherit_mappings(parent, image.id);
 		inherit_python(parent, image.id);
 	}
+	begin_handed(image.id);
 	/* Several threads may make the first call of a process at once: one creates the image, the others use it. */
 	if (bpf_map_update_elem(&images, &tgid, &image, origin == ORIGIN_FOUND ? BPF_NOEXIST : BPF_ANY)) {
 		if (origin != ORIGIN_FOUND || !bpf_map_lookup_elem(&images, &tgid))
 			count_loss(LOSS_PROCESS);
+		end_handed(image.id);
 		return;
 	}
 	BPF_CORE_READ_STR_INTO(&record.comm, task, comm);
@@ -68,6 +70,7 @@ static __always_inline void end_image(struct task_struct *task, u32 image)
 	};
 
 	bpf_map_delete_elem(&images, &tgid);
+	end_handed(image);
 	send(&record, sizeof(record), 0, LOSS_PROCESS);
 }
 
@@ -104,8 +107,12 @@ int BPF_PROG(process_exec, struct task_struct *task, int old_pid, struct linux_b
 	}
 	if (image && callers_only)
 		end_image(task, image->id);
-	else if (image)
-		new_image(task, image->id, ORIGIN_EXEC);
+	else if (image) {
+		u32 before = image->id;
+
+		new_image(task, before, ORIGIN_EXEC);
+		end_handed(before);
+	}
 	return 0;
 }
 

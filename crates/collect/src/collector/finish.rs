@@ -143,6 +143,7 @@ impl<S: Sink> Collector<S> {
     /// Reads what is still pending after the end, until nothing more arrives.
     fn drain(&mut self) {
         while self.gather() {}
+        self.take_all_reported();
         self.take_hits(true);
         let (sink, reused) = (&mut self.sink, &self.reused);
         self.unwinding

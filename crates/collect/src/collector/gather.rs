@@ -13,6 +13,7 @@ use crate::{
         tracer::Mapped,
     },
     process::procfs,
+    sessions::Recognition,
     sink::Sink,
 };
 
@@ -34,9 +35,10 @@ impl<S: Sink> Collector<S> {
         if let Some(callbacks) = self.trace.as_mut().and_then(|trace| trace.callbacks.as_mut()) {
             callbacks.look();
         }
+        let mut any = self.read_reported();
         let mut taken = Vec::new();
         let more = self.recorder.drain(|record| taken.push(record));
-        let mut any = !taken.is_empty();
+        any |= !taken.is_empty();
         self.take_mappings();
         // Calls are classified by their caller. Everything that happened on one thread keeps its order.
         let mut calls = Vec::new();
@@ -50,10 +52,15 @@ impl<S: Sink> Collector<S> {
             calls.extend(taken.extract_if(.., on_a_thread));
         }
         for record in taken {
+            self.read_last_reported(&record);
+            self.take_reported(record.time());
             for (pid, mapping) in self.images.up_to(record.time()) {
                 self.mapped(&mapping, pid);
             }
             self.take(record);
+        }
+        if !more {
+            self.take_reported(u64::MAX);
         }
         let mut settled = Vec::new();
         self.images.settle(|pid, mapping| settled.push((pid, mapping)));
@@ -111,9 +118,15 @@ impl<S: Sink> Collector<S> {
                     calls.extend(memory.map(|memory| (socket, memory)));
                 }
                 // A trace does not take Python frames at launches.
+                let probed = self.trace.is_some() || !sink.keeps_stacks();
                 let traced = self.trace.as_ref().is_some_and(|trace| !trace.beside_profile);
-                let python_of = |pid| pythons.as_ref().filter(|_| !traced)?.shared_layout(images.current(pid)?);
-                sessions.welcome(&waiting, &calls, &python_of);
+                let recognition_of = |pid| {
+                    let pythons = pythons.as_ref().filter(|_| !traced).zip(images.current(pid));
+                    let python = pythons.and_then(|(pythons, image)| pythons.shared_layout(image));
+                    let has_python = pythons.is_some_and(|(pythons, image)| pythons.is_run_by(image));
+                    Recognition { python, without_probe: !probed && (python.is_some() || !has_python) }
+                };
+                sessions.welcome(&waiting, &calls, &recognition_of);
             }
             // A connection without a hello waits until the record of its process has been read. The others must not
             // wait for a ring that never empties: their queues are short, and their exits wait for us.
@@ -201,6 +214,11 @@ impl<S: Sink> Collector<S> {
         }
         let pythons = self.pythons.as_mut();
         let unsupported = pythons.and_then(|pythons| pythons.mapped(mapping, file, &self.kept.files));
+        if let (Some(pythons), Some(sessions)) = (&self.pythons, &self.sessions)
+            && pythons.is_run_by(mapping.process)
+        {
+            sessions.runs_python(mapping.process);
+        }
         let handovers = self.handovers.as_mut();
         let unwatched = handovers.and_then(|h| h.mapped(mapping, file, &self.kept.files, &mut self.recorder));
         let sink = &mut self.sink;

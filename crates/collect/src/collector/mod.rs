@@ -6,6 +6,7 @@
 //!   run       waits, until the command or the time ends
 //!   gather    one round: reads every source, in the order that matters
 //!   records   converts records of the BPF programs to events
+//!   reported  takes the launches that threads reported by themselves, in order with the records
 //!   forget    removes stacks that are no longer needed
 //!   finish    reads what is still pending, and detaches
 //! ```
@@ -17,6 +18,7 @@ mod gather;
 mod parts;
 mod prepare;
 mod records;
+mod reported;
 mod rescan;
 mod run;
 

@@ -1,7 +1,7 @@
 //! The parts of a collector.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     time::{Duration, Instant},
 };
 
@@ -18,7 +18,7 @@ use crate::{
     handover::Handovers,
     memory::Memory,
     process::{images::Images, reused::Reused},
-    sessions::Sessions,
+    sessions::{ReportedLaunch, Sessions},
     stacks::{python::Pythons, unwinding::Unwinding},
 };
 
@@ -52,6 +52,8 @@ pub struct Collector<S> {
     pub(super) handovers: Option<Handovers>,
     /// The injected libraries, where there are any.
     pub(super) sessions: Option<Sessions>,
+    /// Launches reported by the threads themselves that have not been taken yet, oldest first.
+    pub(super) reported: VecDeque<ReportedLaunch>,
     /// Present if warpscope attaches to running processes.
     pub(super) attaching: Option<Attaching>,
     /// Called for each process that it has attached to, with the longest stop of a thread.

@@ -1,6 +1,10 @@
 //! Preparation before anything is written: loads programs, compiles tables, starts watching mappings.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    path::PathBuf,
+    time::Duration,
+};
 
 use anyhow::Context;
 use bpf::{Mappings, Recorder, Share};
@@ -94,7 +98,7 @@ pub struct Prepared {
 impl Prepared {
     /// Loads the programs and compiles the first unwind tables.
     pub fn new(options: Options) -> anyhow::Result<Self> {
-        let Options { programs, sessions, python, expected, limits } = options;
+        let Options { programs, mut sessions, python, expected, limits } = options;
         let Limits { raw_stacks, budget, table, on_demand, mappings } = limits;
         let mut kept = Kept::new(limits::raise());
         let early = Early::start(&budget, on_demand);
@@ -111,6 +115,9 @@ impl Prepared {
         let period = programs.sample_hz.map_or(0, |hz| 1_000_000_000 / u64::from(hz.max(1)));
         let handovers = programs.handover.then(Handovers::default);
         let mappings = Mappings::watch(mappings);
+        if let (Some(sessions), Ok(handed_calls)) = (&mut sessions, recorder.handed_calls()) {
+            sessions.share_handed_calls(handed_calls);
+        }
         Ok(Self { recorder, mappings, sessions, kept, unwinding, pythons, handovers, period })
     }
 
@@ -146,6 +153,7 @@ impl Prepared {
             gpu_counters: Readings::default(),
             handovers: self.handovers,
             sessions: self.sessions,
+            reported: VecDeque::new(),
             attaching: None,
             on_attached: |_, _| {},
             images: Images::default(),

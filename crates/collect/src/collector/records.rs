@@ -37,8 +37,11 @@ impl<S: Sink> Collector<S> {
                 return;
             }
             Record::Memo(memo) => {
+                let (walked, image) = (self.sink.stack(StackId(memo.stack)), ProcessId(memo.image));
+                let pythons = self.pythons.as_ref().zip(walked);
+                let without_python = pythons.is_some_and(|(pythons, stack)| pythons.are_not_on(image, stack));
                 if let Some(sessions) = &mut self.sessions {
-                    sessions.remember(&memo);
+                    sessions.remember(&memo, without_python);
                 }
                 return;
             }
@@ -120,6 +123,7 @@ impl<S: Sink> Collector<S> {
                 correlation,
                 work,
                 recognised,
+                python_hash,
                 cause,
                 ..
             } => {
@@ -127,6 +131,9 @@ impl<S: Sink> Collector<S> {
                 sessions.count_recognised(recognised);
                 let Some(kind) = LaunchKind::from_number(work as u8) else { return };
                 let Some(session) = sessions.id(session, ProcessId(image)) else { return };
+                if python_hash != 0 {
+                    sessions.remember_python(session, python_hash, python);
+                }
                 Event::Launch(Launch {
                     session,
                     correlation,
@@ -232,7 +239,13 @@ impl<S: Sink> Collector<S> {
 
     /// The same, below the stack of the call that handed the work to this thread, or that started this thread, if there was
     /// one.
-    fn handed_stack(&mut self, image: u32, (native, python): (u64, u64), cause: (Cause, u32), time: u64) -> StackId {
+    pub(super) fn handed_stack(
+        &mut self,
+        image: u32,
+        (native, python): (u64, u64),
+        cause: (Cause, u32),
+        time: u64,
+    ) -> StackId {
         let stack = self.whole_stack(image, native, python, time);
         let Some(handovers) = &mut self.handovers else { return stack };
         handovers.under(ProcessId(image), (StackId(native), stack), cause, time, &self.sink)

@@ -67,6 +67,7 @@ pub struct Handovers {
 
 /// A call that hands work over.
 struct Call {
+    image: ProcessId,
     tid: u32,
     stack: StackId,
     cause: Cause,
@@ -132,7 +133,8 @@ impl Handovers {
 
     /// Adds a call that begins; `stack` is its stack.
     pub fn begun(&mut self, call: &bpf::Handover, stack: StackId) {
-        self.calls.insert(call.id, Call { tid: call.tid, stack, cause: call.cause });
+        let image = ProcessId(call.image);
+        self.calls.insert(call.id, Call { image, tid: call.tid, stack, cause: call.cause });
         self.order.push_back(call.id);
         if self.order.len() > MAX_CALLS
             && let Some(oldest) = self.order.pop_front()
@@ -175,7 +177,7 @@ impl Handovers {
         time: u64,
         sink: &dyn Sink,
     ) -> StackId {
-        let found = self.find(cause, tid);
+        let found = self.find(image, cause, tid);
         let Some(places) = self.images.get(&image).filter(|_| found != Found::Own) else { return stack };
         if let Found::Caller(caller) = found
             && self.joined.contains(&joint(Kind::HandedOver, stack, caller))
@@ -200,13 +202,18 @@ impl Handovers {
         id
     }
 
-    /// Finds the call that another thread made.
-    fn find(&self, mut cause: Cause, tid: u32) -> Found {
+    /// Whether the record of a call has arrived.
+    pub fn knows(&self, call: u32) -> bool {
+        self.calls.contains_key(&call)
+    }
+
+    /// Finds the call that another thread of the image made. A process may report any number.
+    fn find(&self, image: ProcessId, mut cause: Cause, tid: u32) -> Found {
         for _ in 0..MAX_NESTED {
             cause = match cause {
                 Cause::None => return Found::Own,
                 Cause::Unknown => return Found::Unknown,
-                Cause::Call(id) => match self.calls.get(&id) {
+                Cause::Call(id) => match self.calls.get(&id).filter(|call| call.image == image) {
                     None => return Found::Unknown,
                     Some(call) if call.tid != tid => return Found::Caller(call.stack),
                     // Its own call, within work that was handed to it.

@@ -16,6 +16,7 @@ use wire::{Message, Notice};
 
 use super::{
     known::KnownStacks,
+    launches::Launches,
     quota::{Kind, MOST_DEVICES, MOST_TEXT, Used},
     stalls::{self, Stalls},
 };
@@ -54,6 +55,8 @@ pub struct Connection {
     pub stalls: Stalls,
     /// The stacks that its threads recognise by themselves.
     pub known: Option<KnownStacks>,
+    /// The launches that its threads report by themselves.
+    pub launches: Option<Launches>,
     /// What its devices are, by its own index, until their names arrive.
     device_ids: HashMap<u32, wire::DeviceId>,
     /// Streams seen: device, context and stream.
@@ -83,6 +86,7 @@ impl Connection {
             used: Used::default(),
             stalls: Stalls::new(),
             known: None,
+            launches: None,
             device_ids: HashMap::new(),
             streams: HashSet::new(),
             last_stream: None,

@@ -7,7 +7,7 @@ use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     ptr::NonNull,
-    sync::atomic::Ordering,
+    sync::atomic::{Ordering, fence},
 };
 
 use bpf::Memo;
@@ -15,7 +15,7 @@ use rustix::{
     fs::{MemfdFlags, SealFlags},
     mm::{MapFlags, ProtFlags},
 };
-use wire::known::{BYTES, Entry, Header, MOST_WORDS, Python, bucket};
+use wire::known::{BYTES, Entry, Header, MOST_WORDS, PYTHON_PLACES, PYTHON_ROWS, Python, bucket, python_row};
 
 /// The stacks known to one session.
 pub struct KnownStacks {
@@ -24,14 +24,16 @@ pub struct KnownStacks {
     /// Where the next entry goes.
     end: usize,
     generation: u32,
+    /// The place in each row of Python stacks that is used next.
+    rows: Box<[u8; PYTHON_ROWS]>,
 }
 
 // SAFETY: the mapping is owned by this value; it may be written from any thread that owns the value.
 unsafe impl Send for KnownStacks {}
 
 impl KnownStacks {
-    /// Creates an empty set for a process, with the layout of its Python interpreter, if it has one.
-    pub fn new(python: Option<Python>) -> io::Result<Self> {
+    /// Creates an empty set for a process image, with the layout of its Python interpreter, if it has one.
+    pub fn new(image: u32, python: Option<Python>) -> io::Result<Self> {
         let file = rustix::fs::memfd_create(c"warpscope-stacks", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, BYTES as u64)?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
@@ -41,12 +43,45 @@ impl KnownStacks {
             rustix::mm::mmap(std::ptr::null_mut(), BYTES, protection, MapFlags::SHARED, &file, 0)?
         };
         let mut memory = NonNull::<Header>::new(memory.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        // SAFETY: the mapping begins with a header, which is not shared yet; all zeros is a value of it.
+        let header = unsafe { memory.as_mut() };
+        header.image = image;
         if let Some(python) = python {
-            // SAFETY: the mapping begins with a header, which is not shared yet; all zeros is a value of it.
-            let header = unsafe { memory.as_mut() };
             (header.has_python, header.python) = (1, python);
         }
-        Ok(Self { file, memory, end: size_of::<Header>(), generation: 0 })
+        Ok(Self { file, memory, end: size_of::<Header>(), generation: 0, rows: Box::new([0; PYTHON_ROWS]) })
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: the header is at the start of the mapping, which is as long as this value lives.
+        unsafe { self.memory.as_ref() }
+    }
+
+    /// Whether the process was found to run Python when this was created.
+    pub fn has_python(&self) -> bool {
+        self.header().has_python != 0
+    }
+
+    /// Sets whether launches whose stacks are known need not go through the probe.
+    pub fn set_without_probe(&self, on: bool) {
+        self.header().without_probe.store(on.into(), Ordering::Release);
+    }
+
+    /// Adds a Python stack, in the place of the oldest one of its row.
+    pub fn add_python(&mut self, hash: u64, id: u64) {
+        let row = python_row(hash);
+        let next = self.rows[row];
+        let stacks = &self.header().pythons[row];
+        if hash == 0 || id == 0 || stacks.iter().any(|stack| stack.hash.load(Ordering::Relaxed) == hash) {
+            return;
+        }
+        let stack = &stacks[usize::from(next)];
+        // A thread that reads meanwhile sees that the hash has changed.
+        stack.hash.store(0, Ordering::Relaxed);
+        fence(Ordering::Release);
+        stack.id.store(id, Ordering::Relaxed);
+        stack.hash.store(hash, Ordering::Release);
+        self.rows[row] = (next + 1) % PYTHON_PLACES as u8;
     }
 
     /// Returns the bytes used by entries.
@@ -59,22 +94,23 @@ impl KnownStacks {
         self.file.as_fd()
     }
 
-    /// Adds a stack. Returns the bytes used; 0 if there is no room or the stack cannot be recognised.
-    pub fn add(&mut self, memo: &Memo) -> usize {
+    /// Adds a stack, which may have no Python frames. Returns the bytes used; 0 if there is no room or the stack cannot be
+    /// recognised.
+    pub fn add(&mut self, memo: &Memo, without_python: bool) -> usize {
         let (count, size) = (memo.words.len(), Entry::size(memo.words.len()));
         // Readers assume that an entry with the most words would fit.
         if count > MOST_WORDS || self.end + Entry::size(MOST_WORDS) > BYTES {
             return 0;
         }
-        // SAFETY: the header is at the start of the mapping, which is as long as this value lives.
-        let head = unsafe { &self.memory.as_ref().buckets[bucket(memo.sp, memo.bp)] };
+        let head = &self.header().buckets[bucket(memo.sp, memo.bp)];
         let entry = Entry {
             next: head.load(Ordering::Relaxed),
             generation: self.generation,
             sp: memo.sp,
             bp: memo.bp,
             stack: memo.stack,
-            count: count as u32,
+            count: count as u16,
+            without_python: without_python.into(),
             span: memo.span,
         };
         // SAFETY: the entry and its words end before the mapping does, and nothing reads here before the entry is
@@ -97,8 +133,7 @@ impl KnownStacks {
     /// Invalidates all known stacks: other code may have replaced code that was walked.
     pub fn forget(&mut self) {
         self.generation += 1;
-        // SAFETY: as in `add`.
-        unsafe { self.memory.as_ref() }.generation.store(self.generation, Ordering::Release);
+        self.header().generation.store(self.generation, Ordering::Release);
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod connection;
 mod known;
+mod launches;
 mod machine;
 mod quota;
 mod silent;
@@ -26,6 +27,7 @@ use wire::{Message, Refusal, known::Python};
 
 use connection::Connection;
 use known::KnownStacks;
+use launches::Launches;
 use machine::Machine;
 use quota::{Refused, Used};
 use silent::Silent;
@@ -44,6 +46,9 @@ const PACKETS: usize = 512;
 const PACKETS_OF_ONE: usize = 64;
 /// How long the welcome is delayed for unwind tables. The library waits twice as long.
 const MOST_DELAY: Duration = Duration::from_secs(10);
+/// The most launches read from memory per round, and per round and connection.
+const LAUNCHES: usize = 1 << 18;
+const LAUNCHES_OF_ONE: usize = wire::launches::SLOTS;
 /// The most memory for known stacks of all sessions.
 const MOST_KNOWN_BYTES: usize = 64 << 20;
 
@@ -66,6 +71,10 @@ pub struct Sessions {
     recognised: RecognisedLaunches,
     /// Memory used by known stacks.
     known_bytes: usize,
+    /// The calls in progress that hand work over, for processes to read; without it every launch goes through the probe.
+    handed_calls: Option<OwnedFd>,
+    /// Memory of connections that were closed, to be read once more.
+    left: Vec<(SessionId, ProcessId, Launches)>,
     /// The first few processes of other users that tried to connect, and their users.
     rejected_peers: Vec<(u32, u32)>,
     /// CUDA processes without a session.
@@ -96,6 +105,26 @@ pub struct Announced {
     pub functions: Vec<(u16, String)>,
 }
 
+/// A launch that a thread reported by itself, because it recognised its stacks.
+#[derive(Clone, Copy, Debug)]
+pub struct ReportedLaunch {
+    /// The session.
+    pub session: SessionId,
+    /// The process image.
+    pub process: ProcessId,
+    /// What the process wrote.
+    pub launch: wire::launches::Launch,
+}
+
+/// What a session's threads need to recognise stacks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Recognition {
+    /// The layout of the Python interpreter.
+    pub python: Option<Python>,
+    /// Whether launches whose stacks are known need not go through the probe.
+    pub without_probe: bool,
+}
+
 /// Launches whose native or Python stack was recognised by the thread itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RecognisedLaunches {
@@ -103,6 +132,8 @@ pub struct RecognisedLaunches {
     pub native: u64,
     /// Launches with a recognised Python stack.
     pub python: u64,
+    /// Launches that the thread reported by itself, without the probe.
+    pub unprobed: u64,
 }
 
 /// Why we close a connection.
@@ -139,6 +170,8 @@ impl Sessions {
             refused: Refused::default(),
             recognised: RecognisedLaunches::default(),
             known_bytes: 0,
+            handed_calls: None,
+            left: Vec::new(),
             rejected_peers: Vec::new(),
             silent: Silent::attached(pids),
             machine: Machine::default(),
@@ -146,6 +179,11 @@ impl Sessions {
             packet: vec![0; wire::MAX_PACKET],
             calls: false,
         }
+    }
+
+    /// Lets processes report launches whose stacks they know. `handed_calls` is [`bpf::Recorder::handed_calls`].
+    pub fn share_handed_calls(&mut self, handed_calls: OwnedFd) {
+        self.handed_calls = Some(handed_calls);
     }
 
     /// Expects processes to report their calls, if they can.
@@ -246,18 +284,27 @@ impl Sessions {
     }
 
     /// Notifies the waiting libraries that their stacks can now be walked. Those that report calls get the memory for
-    /// them. `python_of` returns the layout of the Python interpreter that a pid runs.
+    /// them. `recognition_of` returns what the threads of a pid need to recognise stacks.
     pub fn welcome(
         &mut self,
         waiting: &[RawFd],
         calls: &HashMap<RawFd, OwnedFd>,
-        python_of: &dyn Fn(u32) -> Option<Python>,
+        recognition_of: &dyn Fn(u32) -> Recognition,
     ) {
         for connection in self.connections.iter_mut().filter(|c| waiting.contains(&c.socket.as_raw_fd())) {
             connection.welcomed = true;
-            connection.known = KnownStacks::new(python_of(connection.pid)).ok();
+            let Recognition { python, without_probe } = recognition_of(connection.pid);
+            connection.known = KnownStacks::new(connection.process.0, python).ok();
             let calls = calls.get(&connection.socket.as_raw_fd()).map(AsFd::as_fd);
-            let memories: Vec<_> = connection.known.as_ref().map(KnownStacks::file).into_iter().chain(calls).collect();
+            let handed_calls = self.handed_calls.as_ref().filter(|_| without_probe);
+            connection.launches = handed_calls.and_then(|_| Launches::new().ok());
+            if let (Some(known), Some(_)) = (&connection.known, &connection.launches) {
+                known.set_without_probe(true);
+            }
+            let known = connection.known.as_ref().map(KnownStacks::file);
+            let launches = connection.launches.as_ref().map(Launches::file);
+            let memories: Vec<_> =
+                known.into_iter().chain(calls).chain(launches).chain(handed_calls.map(AsFd::as_fd)).collect();
             match memories[..] {
                 [] => send_byte(connection.socket.as_raw_fd(), wire::WELCOME),
                 _ => send_with(&connection.socket, wire::WELCOME, &memories),
@@ -277,6 +324,12 @@ impl Sessions {
         self.connections.iter().any(Connection::is_open)
     }
 
+    /// Counts a launch that the thread reported by itself.
+    pub fn count_unprobed(&mut self, python: bool) {
+        self.count_recognised(Recognised { native: true, python });
+        self.recognised.unprobed += 1;
+    }
+
     /// Counts a launch by the parts of its stack that the thread recognised itself.
     pub fn count_recognised(&mut self, recognised: Recognised) {
         self.recognised.native += u64::from(recognised.native);
@@ -288,14 +341,54 @@ impl Sessions {
         self.recognised
     }
 
-    /// Adds a walked stack, which the session's threads can recognise from now on.
-    pub fn remember(&mut self, memo: &Memo) {
+    /// Adds a walked stack, which the session's threads can recognise from now on. It may have no Python frames.
+    pub fn remember(&mut self, memo: &Memo, without_python: bool) {
         let Some(id) = self.ids.get(&memo.session) else { return };
         let connection = self.connections.iter_mut().find(|connection| connection.session == Some(*id));
         if let Some(known) = connection.and_then(|connection| connection.known.as_mut())
             && self.known_bytes < MOST_KNOWN_BYTES
         {
-            self.known_bytes += known.add(memo);
+            self.known_bytes += known.add(memo, without_python);
+        }
+    }
+
+    /// Adds a Python stack, which the session's threads can recognise from now on.
+    pub fn remember_python(&mut self, session: SessionId, hash: u64, id: u64) {
+        let connection = self.connections.iter_mut().find(|connection| connection.session == Some(session));
+        if let Some(known) = connection.and_then(|connection| connection.known.as_mut()) {
+            known.add_python(hash, id);
+        }
+    }
+
+    /// Handles the discovery that a process runs Python: if its threads do not know that, the probe takes their Python stacks.
+    pub fn runs_python(&self, process: ProcessId) {
+        let known = self.connections.iter().filter(|c| c.process == process).filter_map(|c| c.known.as_ref());
+        known.filter(|known| !known.has_python()).for_each(|known| known.set_without_probe(false));
+    }
+
+    /// Reads the launches that threads have reported by themselves. Returns `true` if there may be more.
+    pub fn read_launches(&mut self, each: &mut dyn FnMut(ReportedLaunch)) -> bool {
+        for (session, process, mut launches) in self.left.drain(..) {
+            launches.read_rest(&mut |launch| each(ReportedLaunch { session, process, launch }));
+        }
+        let mut left = LAUNCHES;
+        let count = self.connections.len();
+        for index in (0..count).map(|at| (self.first + at) % count) {
+            let connection = &mut self.connections[index];
+            let (process, most) = (connection.process, left.min(LAUNCHES_OF_ONE));
+            if let (Some(session), Some(launches)) = (connection.session, &mut connection.launches) {
+                left -= launches.read(most, &mut |launch| each(ReportedLaunch { session, process, launch }));
+            }
+        }
+        left == 0
+    }
+
+    /// Reads the last launches of a process image that has ended.
+    pub fn read_last_launches(&mut self, process: ProcessId, each: &mut dyn FnMut(ReportedLaunch)) {
+        for connection in self.connections.iter_mut().filter(|connection| connection.process == process) {
+            if let (Some(session), Some(mut launches)) = (connection.session, connection.launches.take()) {
+                launches.read_rest(&mut |launch| each(ReportedLaunch { session, process, launch }));
+            }
         }
     }
 
@@ -391,6 +484,7 @@ impl Sessions {
         for index in closed {
             let mut closed = self.connections.swap_remove(index);
             closed.stalls.pass_on(push);
+            self.left.extend(closed.session.zip(closed.launches.take()).map(|(id, rest)| (id, closed.process, rest)));
             self.known_bytes -= closed.known.as_ref().map_or(0, KnownStacks::bytes);
         }
         self.count_refused(push);

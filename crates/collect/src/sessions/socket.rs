@@ -52,7 +52,7 @@ pub fn receive(fd: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
 
 /// Sends one byte and at most two descriptors, without blocking. Errors are ignored: the peer may have exited.
 pub fn send_with(socket: &OwnedFd, byte: u8, descriptors: &[BorrowedFd<'_>]) {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(descriptors));
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;

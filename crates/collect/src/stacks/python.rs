@@ -161,6 +161,21 @@ impl Pythons {
         None
     }
 
+    /// Whether an image has a Python interpreter whose frames are read.
+    pub fn is_run_by(&self, image: ProcessId) -> bool {
+        self.images.get(&image).is_some_and(|image| image.process.is_some())
+    }
+
+    /// Whether a native stack shows that its thread has no Python frames: it is whole, and none of it is the interpreter's.
+    pub fn are_not_on(&self, image: ProcessId, stack: &Stack) -> bool {
+        let Some(image) = self.images.get(&image).filter(|image| image.process.is_some()) else { return false };
+        let is_interpreter = |frame: &Frame| match frame {
+            Frame::User(address) => image.interpreter.iter().any(|range| range.contains(address)),
+            _ => false,
+        };
+        stack.end == StackEnd::Whole && !stack.frames.iter().any(is_interpreter)
+    }
+
     /// Returns the layout with which threads of an image can hash their own frames. Older interpreters do not count code
     /// objects, so that equal hashes do not prove equal stacks.
     pub fn shared_layout(&self, image: ProcessId) -> Option<wire::known::Python> {
@@ -186,6 +201,11 @@ impl Pythons {
         if let Some(image) = self.images.get_mut(&ProcessId(stack.image)) {
             image.stacks.insert(stack.id, stack);
         }
+    }
+
+    /// Whether the frames of a Python stack of an image have arrived.
+    pub fn knows(&self, image: ProcessId, stack: u64) -> bool {
+        self.images.get(&image).is_some_and(|image| image.stacks.contains_key(&stack))
     }
 
     /// Adds a code object.

@@ -353,5 +353,6 @@ fn print_cost(Cost { tables, recognised }: &Cost, profile: &Profile, ended: Inst
         "warpscope: the program recognised the stacks of {} of {} launches, and the Python stacks of {}",
         recognised.native, profile.ledger.launches, recognised.python
     );
+    eprintln!("warpscope: the program reported {} launches without a probe", recognised.unprobed);
     eprintln!("warpscope: outputs were ready {:.3} s after the command exited", ended.elapsed().as_secs_f64());
 }

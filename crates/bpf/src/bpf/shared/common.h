@@ -30,6 +30,8 @@ enum limit {
 	CALL_PAYLOAD = 256,
 	/* Slots of `held_by_user`: users whose ids are equal modulo this share one. */
 	USERS = 1024,
+	/* Entries of `handed_calls`, a power of two. */
+	HANDED_CALLS = 4096,
 	/* The unit in which raw stacks are copied. */
 	RAW_PAGE = 4096,
 };

@@ -26,8 +26,18 @@ struct image {
 	 * no longer exists. 0 if unknown.
 	 */
 	__u64 memory;
-	/* Calls in progress that hand work to other threads: their number in the upper 16 bits, the sum of their ids below. */
+	/* As `handed.calls`, if the image has none. */
 	__u64 handed;
+};
+
+/*
+ * The calls in progress of one process that hand work to other threads; see `handed_calls`. Processes read it: wire::launches
+ * has the same structure.
+ */
+struct handed {
+	__u64 calls; /* their number in the upper 16 bits, the sum of their ids below */
+	__u32 image;
+	__u32 pad;
 };
 
 struct process_record {

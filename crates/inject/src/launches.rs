@@ -1,0 +1,200 @@
+//! Reports launches whose stacks the thread recognised, without the probe ([`wire::launches`]).
+//!
+//! A launch is a few stores. It goes through the probe if anything that the probe would find out is not known here: the
+//! native or the Python stack, or the call that handed over the thread's work.
+
+use core::cell::Cell;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use wire::launches::{BYTES, HANDED, Handed, Header, Launch, Slot, cause, free, offset, written};
+
+use crate::{known_stacks, lifecycle, sys};
+
+/// How often a thread tries to claim a place: others may be faster.
+const MOST_TRIES: usize = 64;
+
+const HANDED_BYTES: usize = HANDED * size_of::<Handed>();
+
+static MEMORY: AtomicPtr<Header> = AtomicPtr::new(ptr::null_mut());
+static CALLS: AtomicPtr<Handed> = AtomicPtr::new(ptr::null_mut());
+
+thread_local! {
+    /// The session in which the thread launched last, and its thread id.
+    static THREAD: Cell<(u64, u32)> = const { Cell::new((0, 0)) };
+}
+
+/// Maps what is behind a descriptor, which the caller keeps: the memory for launches, if it has the right size and cannot
+/// shrink, or the BPF map of calls that hand over work.
+pub fn open(descriptor: i32) {
+    if sys::is_sealed(descriptor, BYTES) {
+        map(&MEMORY, descriptor, BYTES, libc::PROT_READ | libc::PROT_WRITE);
+    } else if sys::is_anonymous(descriptor) {
+        map(&CALLS, descriptor, HANDED_BYTES, libc::PROT_READ);
+    }
+}
+
+/// Maps it in the place of that of an earlier session, which threads may still use. It is never unmapped.
+fn map<T>(at: &AtomicPtr<T>, descriptor: i32, bytes: usize, protection: i32) {
+    let before = at.load(Ordering::Acquire);
+    let flags = if before.is_null() { libc::MAP_SHARED } else { libc::MAP_SHARED | libc::MAP_FIXED };
+    // No launch shall wait for a page.
+    let flags = flags | libc::MAP_POPULATE;
+    // SAFETY: a new mapping, or one in the place of ours of this size.
+    let mapped = unsafe { libc::mmap(before.cast(), bytes, protection, flags, descriptor, 0) };
+    if mapped != libc::MAP_FAILED {
+        at.store(mapped.cast(), Ordering::Release);
+    }
+}
+
+/// Releases what is shared at the end of a session. Threads may still be using it: private memory takes its place.
+pub fn close() {
+    let replace = |at: *mut u8, bytes, protection| {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        if !at.is_null() {
+            // SAFETY: replaces a mapping of ours of this size.
+            unsafe { libc::mmap(at.cast(), bytes, protection, flags, -1, 0) };
+        }
+    };
+    replace(MEMORY.load(Ordering::Acquire).cast(), BYTES, libc::PROT_READ | libc::PROT_WRITE);
+    replace(CALLS.load(Ordering::Acquire).cast(), HANDED_BYTES, libc::PROT_READ);
+}
+
+/// Reports a launch with a recognised native stack and the hash of its Python frames, unless it has none
+/// (`without_python`). Returns false if it must go through the probe.
+pub extern "C" fn report(correlation: u32, work: u32, stack: u64, python: u64, without_python: u64) -> bool {
+    if stack == 0 || work & 0xff == wire::WORK_NODE {
+        return false;
+    }
+    let Some((image, python)) = known_stacks::without_probe(python, without_python != 0) else { return false };
+    let (memory, calls) = (MEMORY.load(Ordering::Acquire), CALLS.load(Ordering::Acquire));
+    if memory.is_null() || calls.is_null() {
+        return false;
+    }
+    let session = lifecycle::session();
+    let (last, tid) = THREAD.get();
+    if last != session {
+        // The probe notes which threads launch.
+        // SAFETY: only reads the thread id.
+        THREAD.set((session, unsafe { libc::gettid() } as u32));
+        return false;
+    }
+    // SAFETY: a mapping of this many, which is never unmapped.
+    let handed = |place: usize| unsafe { &*calls.add(place & (HANDED - 1)) };
+    let own = handed(image as usize);
+    if own.image.load(Ordering::Acquire) != image {
+        return false;
+    }
+    let reported = handed(0).calls.load(Ordering::Acquire) != 0;
+    let Some(cause) = cause(own.calls.load(Ordering::Acquire), reported) else { return false };
+    // SAFETY: only reads the number of the CPU.
+    let cpu = unsafe { libc::sched_getcpu() } as u32;
+    // SAFETY: the mapping begins with a header, and is never unmapped.
+    unsafe { write(memory, Launch { correlation, work, tid, cpu, cause, time: sys::now(), stack, python }) }
+}
+
+/// Writes a launch to the next slot; false if it is not free.
+///
+/// # Safety
+/// `memory` must have [`BYTES`] bytes that are laid out as [`wire::launches`] says.
+unsafe fn write(memory: *mut Header, launch: Launch) -> bool {
+    // SAFETY: as the caller guarantees.
+    let next = unsafe { &(*memory).next };
+    for _ in 0..MOST_TRIES {
+        let place = next.load(Ordering::Relaxed);
+        // SAFETY: the slot of any place is within the memory.
+        let slot = unsafe { &*memory.byte_add(offset(place)).cast::<Slot>() };
+        let state = slot.state.load(Ordering::Acquire);
+        if state < free(place) {
+            return false;
+        }
+        let is_free = state == free(place);
+        if is_free && next.compare_exchange_weak(place, place + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            for (to, word) in slot.words.iter().zip(launch.encode()) {
+                to.store(word, Ordering::Relaxed);
+            }
+            slot.state.store(written(place), Ordering::Release);
+            prefetch(memory.wrapping_byte_add(offset(place + 1)));
+            return true;
+        }
+    }
+    false
+}
+
+/// Fetches the slot of the next launch for writing: warpscope has it in its own cache, and a launch would wait for it.
+fn prefetch(slot: *const Header) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: has no effect but on the cache, at any address.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(slot.cast());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+    use std::sync::atomic::AtomicU64;
+    use wire::launches::SLOTS;
+
+    /// Check that threads that write at once never share a slot, that a full memory refuses exactly what does not fit, and
+    /// that each thread's launches keep their order.
+    #[test]
+    fn every_launch_is_written_or_refused() {
+        const THREADS: u32 = 4;
+        const EACH: u32 = 100_000;
+        let layout = Layout::from_size_align(BYTES, 4096).unwrap();
+        // SAFETY: not empty.
+        let memory = unsafe { alloc_zeroed(layout) } as usize;
+        let refused = AtomicU64::new(0);
+        let running = AtomicU64::new(THREADS.into());
+        let mut last = [0; THREADS as usize];
+        let mut read = 0_u64;
+        std::thread::scope(|scope| {
+            for tid in 0..THREADS {
+                let (refused, running) = (&refused, &running);
+                scope.spawn(move || {
+                    for correlation in 1..=EACH {
+                        let launch = Launch {
+                            correlation,
+                            work: 1,
+                            tid,
+                            cpu: 0,
+                            cause: 0,
+                            time: 0,
+                            stack: 3,
+                            python: correlation.into(),
+                        };
+                        // SAFETY: the memory is that large, and all zeros.
+                        if !unsafe { write(ptr::with_exposed_provenance_mut(memory), launch) } {
+                            refused.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                    running.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+            loop {
+                let finished = running.load(Ordering::SeqCst) == 0;
+                // SAFETY: the slot is within the memory.
+                let slot = unsafe { &*ptr::with_exposed_provenance::<Slot>(memory + offset(read)) };
+                if slot.state.load(Ordering::Acquire) != written(read) {
+                    if finished {
+                        break;
+                    }
+                    std::hint::spin_loop();
+                    continue;
+                }
+                let launch = Launch::decode(std::array::from_fn(|at| slot.words[at].load(Ordering::Relaxed)));
+                slot.state.store(free(read + SLOTS as u64), Ordering::Release);
+                assert_eq!(launch.python, u64::from(launch.correlation));
+                assert!(launch.correlation > last[launch.tid as usize]);
+                last[launch.tid as usize] = launch.correlation;
+                read += 1;
+            }
+        });
+        assert_eq!(read + refused.load(Ordering::Relaxed), u64::from(THREADS * EACH));
+        assert!(read >= SLOTS as u64);
+        // SAFETY: allocated above with this layout.
+        unsafe { dealloc(ptr::with_exposed_provenance_mut(memory), layout) };
+    }
+}
