@@ -27,7 +27,7 @@ sys.path.insert(0, str(HERE.parent))
 import watch  # noqa: E402
 from processes import BenchError, Monitor, call  # noqa: E402
 
-PYTHON = ["train_small", "decode", "train_large", "graph"]
+PYTHON = ["train_small", "decode", "train_large", "graph", "ranges"]
 PROGRAMS = [*PYTHON, "paths"]
 RECORD, TRACE = ["record", "--as-root", "-q"], ["trace", "--as-root", "-q"]
 VERBOSE = ["record", "--as-root", "-v"]
@@ -38,6 +38,7 @@ TOOLS = {
     "record --gpu-only": [*RECORD, "--gpu-only", "-o", "OUT.wscope"],
     "record --no-handover": [*RECORD, "--no-handover", "-o", "OUT.wscope"],
     "record --off-cpu": [*RECORD, "--off-cpu", "-o", "OUT.wscope"],
+    "record --nvtx": [*RECORD, "--nvtx", "-o", "OUT.wscope"],
     "record --memory": [*RECORD, "--memory", "-o", "OUT.wscope"],
     "record --max-overhead 3": [*RECORD, "--max-overhead", "3", "-o", "OUT.wscope"],
     "record --stalls": [*RECORD, "--stalls", "-o", "OUT.wscope"],
