@@ -30,6 +30,7 @@ mod hostile;
 mod html;
 mod idle;
 mod known_stacks;
+mod launch_lengths;
 mod ledger;
 mod matrix;
 mod memory;

@@ -95,7 +95,7 @@ pub enum Record {
         tid: u32,
         /// The CPU.
         cpu: u32,
-        /// First argument of the marker.
+        /// The call's correlation id, from the first argument of the marker.
         correlation: u32,
         /// Second argument of the marker.
         work: u16,
@@ -103,6 +103,8 @@ pub enum Record {
         recognised: Recognised,
         /// The hash by which the Python part was recognised, otherwise 0.
         python_hash: u64,
+        /// The thread's last launch that has returned, and how long it took.
+        returned: Option<(u32, u64)>,
         /// The call that handed the work over, if the thread does such work.
         cause: Cause,
     },
@@ -262,6 +264,7 @@ impl Record {
                     work: launch.work,
                     recognised: Recognised { native: flags & native != 0, python: flags & python != 0 },
                     python_hash: launch.python_hash,
+                    returned: (launch.previous != 0).then_some((launch.previous, launch.took)),
                     cause: Cause::of(launch.cause),
                 }
             }

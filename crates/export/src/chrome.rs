@@ -26,6 +26,7 @@ use crate::{
     events::Events,
     flame::View,
     lanes::Lanes,
+    launch_lengths::Launched,
     moments::{Moment, each_moment},
     names,
     names::SessionKernels,
@@ -49,7 +50,6 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
         tracks: Tracks::new(profile),
         kernels: SessionKernels::new(profile),
         stacks: Stacks::new(profile),
-        last_launch: BTreeMap::new(),
         lanes: HashMap::new(),
         flows: 0,
         is_trace: is_trace(profile),
@@ -182,8 +182,6 @@ struct Trace<'a> {
     tracks: Tracks,
     kernels: SessionKernels<'a>,
     stacks: Stacks<'a>,
-    /// The last launch of each thread: its displayed length depends on the next.
-    last_launch: BTreeMap<(ProcessId, u32), Launch>,
     lanes: HashMap<u32, Lanes>,
     flows: u64,
     /// Launches are inside the calls that made them, and need no slices of their own.
@@ -204,7 +202,7 @@ impl Trace<'_> {
                 self.kernels.learn(name);
                 Ok(())
             }
-            Moment::Launch(launch) if !self.is_trace => self.launch(*launch),
+            Moment::Launch(launch) if !self.is_trace => self.launch(launch),
             Moment::Ran(joined) => self.activity(joined),
             Moment::Sync(sync) => self.sync(sync),
             Moment::Pause(pause) => self.pause(pause),
@@ -222,22 +220,13 @@ impl Trace<'_> {
             }
             Moment::Launch(_) | Moment::Wait(_) => Ok(()),
         })?;
-        for launch in std::mem::take(&mut self.last_launch).into_values() {
-            self.launch_slice(&launch, LAUNCH_NS)?;
-        }
         Ok(())
     }
 
-    /// Launches of a thread must not overlap, or viewers drop them: each is truncated where the next begins.
-    fn launch(&mut self, launch: Launch) -> io::Result<()> {
-        match self.last_launch.insert((launch.process, launch.tid), launch) {
-            Some(last) if last.time < launch.time => self.launch_slice(&last, LAUNCH_NS.min(launch.time - last.time)),
-            Some(last) => self.launch_slice(&last, 0),
-            None => Ok(()),
-        }
-    }
-
-    fn launch_slice(&mut self, launch: &Launch, length: u64) -> io::Result<()> {
+    /// Launches of a thread must not overlap, or viewers drop them: one of unknown length ends where the next begins.
+    fn launch(&mut self, &Launched { launch, end, next }: &Launched) -> io::Result<()> {
+        let to_next = next.map_or(LAUNCH_NS, |next| next.saturating_sub(launch.time));
+        let length = end.map_or(LAUNCH_NS.min(to_next), |end| end - launch.time);
         let name = match launch.kind {
             LaunchKind::Kernel => "launch kernel",
             LaunchKind::Copy => "launch copy",

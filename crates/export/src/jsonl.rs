@@ -194,6 +194,9 @@ impl Lines<'_> {
                 self.line(&Line::Launch { ts_ns, pid, tid, cpu, session, correlation, kind, stack })?;
                 self.settle(event)
             }
+            Event::Returned(e) if view.gpu => {
+                self.line(&Line::Returned { session: e.session, correlation: e.correlation, dur_ns: e.took })
+            }
             Event::Failed(e) if view.gpu => {
                 self.settle(event)?;
                 self.line(&Line::Failed { session: e.session, correlation: e.correlation, code: e.code })
@@ -333,7 +336,7 @@ impl Lines<'_> {
             }
             // Hidden by the view, or resolved: a session's totals are in the ledger.
             Event::Sample(_) | Event::Launch(_) | Event::Failed(_) | Event::Captured(_) | Event::Empty(_) => Ok(()),
-            Event::Activity(_) | Event::Sync(_) => Ok(()),
+            Event::Activity(_) | Event::Sync(_) | Event::Returned(_) => Ok(()),
             Event::Mapping(_) | Event::Stack(_) | Event::Symbol(_) | Event::Totals(_) => Ok(()),
             // Written above, or summed up in the summary.
             Event::Function(_) | Event::Call(_) | Event::Switch(_) => Ok(()),

@@ -25,6 +25,7 @@ pub mod html;
 pub mod idle;
 pub mod jsonl;
 mod lanes;
+mod launch_lengths;
 pub mod losses;
 pub mod memory;
 mod moments;

@@ -4,10 +4,14 @@ use std::io;
 
 use model::{
     causes::{Cause, Causes, Joined},
-    event::{Call, Dump, Energy, Event, Gpm, KernelName, Launch, Pause, PmSamples, Range, Sample, Switch, Sync, Wait},
+    event::{Call, Dump, Energy, Event, Gpm, KernelName, Pause, PmSamples, Range, Sample, Switch, Sync, Wait},
 };
 
-use crate::{events::Events, flame::View};
+use crate::{
+    events::Events,
+    flame::View,
+    launch_lengths::{LaunchLengths, Launched},
+};
 
 /// What a writer of a timeline receives.
 pub(crate) enum Moment<'a> {
@@ -15,8 +19,8 @@ pub(crate) enum Moment<'a> {
     Seen(&'a Event),
     /// A kernel has a name from now on.
     KernelName(&'a KernelName),
-    /// A launch. Its work follows, or has preceded it.
-    Launch(&'a Launch),
+    /// A launch. Its work may follow or have preceded it; the thread's next launch has begun.
+    Launch(&'a Launched),
     /// GPU work, with its launch if it was seen.
     Ran(&'a Joined<'a>),
     /// The host waited for the GPU.
@@ -49,6 +53,7 @@ pub(crate) fn each_moment(
     mut write: impl FnMut(Moment<'_>) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut causes = Causes::default();
+    let mut lengths = LaunchLengths::default();
     for event in events {
         write(Moment::Seen(&event))?;
         let mut result = Ok(());
@@ -62,8 +67,11 @@ pub(crate) fn each_moment(
             Event::Launch(launch) if view.gpu => {
                 causes.launch(launch, &mut on);
                 result?;
-                write(Moment::Launch(launch))?;
+                if let Some(last) = lengths.launch(launch) {
+                    write(Moment::Launch(&last))?;
+                }
             }
+            Event::Returned(returned) => lengths.returned(returned),
             Event::Activity(activity) if view.gpu => {
                 causes.activity(activity, &mut on);
                 result?;
@@ -89,5 +97,9 @@ pub(crate) fn each_moment(
             result = write(Moment::Ran(&joined));
         }
     });
-    result
+    result?;
+    for last in lengths.finish() {
+        write(Moment::Launch(&last))?;
+    }
+    Ok(())
 }

@@ -11,7 +11,7 @@ use std::{
 
 use model::{
     causes::Joined,
-    event::{Call, Event, FrameKind, Launch, LaunchKind, Layer, Pause, ProcessId, Range, Sample, SessionId, StackId},
+    event::{Call, Event, FrameKind, LaunchKind, Layer, Pause, ProcessId, Range, Sample, SessionId, StackId},
     event::{Switch, Sync, Wait, Work},
     profile::Profile,
     ranges::RangedLaunches,
@@ -20,6 +20,7 @@ use model::{
 use crate::{
     events::Events,
     flame::View,
+    launch_lengths::Launched,
     moments::{Moment, each_moment},
     names::{self, SessionKernels},
     tables,
@@ -119,7 +120,7 @@ impl Recorded<'_, '_> {
         self.profile.sessions.get(&session).map_or(ProcessId(0), |info| info.process)
     }
 
-    fn launch(&mut self, launch: &Launch) -> io::Result<()> {
+    fn launch(&mut self, &Launched { ref launch, end, .. }: &Launched) -> io::Result<()> {
         let (owner, stack) = (self.owner(launch.process), self.stack(launch.process, launch.stack)?);
         let kind = match launch.kind {
             LaunchKind::Kernel => "kernel",
@@ -135,6 +136,7 @@ impl Recorded<'_, '_> {
             launch.tid.into(),
             launch.cpu.into(),
             launch.time.into(),
+            end.into(),
             kind.into(),
             launch.session.0.into(),
             launch.correlation.into(),

@@ -22,6 +22,7 @@ use crate::{
     flame::View,
     html::overview::Overview,
     lanes::Lanes,
+    launch_lengths::Launched,
     moments::{Moment, each_moment},
     names::{self, SessionKernels},
     power::Power,
@@ -106,8 +107,8 @@ impl Trace<'_> {
         self.kernel_names.remove(&(name.session, name.id));
     }
 
-    /// Writes a launch: an instant, because its end is not recorded.
-    fn launch(&mut self, launch: &Launch) -> io::Result<()> {
+    /// Writes a launch: an instant if its end was not recorded.
+    fn launch(&mut self, &Launched { launch, end, .. }: &Launched) -> io::Result<()> {
         let name = match launch.kind {
             LaunchKind::Kernel => "launch kernel",
             LaunchKind::Copy => "launch copy",
@@ -118,10 +119,14 @@ impl Trace<'_> {
         let name = self.interned.fixed_name(name);
         let stack = self.interned.stack(launch.stack);
         let point = Point { time: launch.time, track, name };
-        self.packets.instant(&mut self.interned, point, |event| {
-            event.fixed(47, flow(launch));
+        let add = |event: &mut Message| {
+            event.fixed(47, flow(&launch));
             event.number(56, stack);
-        })
+        };
+        match end {
+            Some(end) => self.packets.slice(&mut self.interned, point, Some(end), add),
+            None => self.packets.instant(&mut self.interned, point, add),
+        }
     }
 
     fn activity(&mut self, joined: &Joined<'_>) -> io::Result<()> {

@@ -17,7 +17,7 @@ use crate::queue::QUEUE;
 use crate::sampling::Choice;
 use crate::totals::{ShardOf, TOTALS, add};
 use crate::{
-    before, calls, client, cost, counting, gate, lifecycle, nodes, nvtx, quirks, sampling, stalls, sys, waits,
+    before, calls, client, cost, counting, gate, launches, lifecycle, nodes, nvtx, quirks, sampling, stalls, sys, waits,
 };
 
 /// One more than the highest callback id in the tables.
@@ -72,6 +72,8 @@ struct Thread {
     /// Whether the marked call is only counted, and the name of its kernel.
     counted: Cell<bool>,
     symbol: Cell<*const c_char>,
+    /// The last launch that has returned, and how long it took. The next one reports it.
+    returned: Cell<(u32, u64)>,
     shard: ShardOf,
 }
 
@@ -85,6 +87,7 @@ thread_local! {
             stacked: Cell::new(false),
             counted: Cell::new(false),
             symbol: Cell::new(ptr::null()),
+            returned: Cell::new((0, 0)),
             shard: ShardOf::unset(),
         }
     };
@@ -160,7 +163,10 @@ unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -
                 gate::pass();
                 // Sessions begin and end while the gate is closed.
                 let live = lifecycle::is_live();
-                thread.session.set(if live { lifecycle::session() } else { 0 });
+                let session = if live { lifecycle::session() } else { 0 };
+                if thread.session.replace(session) != session {
+                    thread.returned.set((0, 0));
+                }
                 if !live {
                     return false;
                 }
@@ -176,7 +182,10 @@ unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -
                 match choice {
                     Choice::Stack(rate) => {
                         let work = u32::from(work) | u32::from(rate) << wire::RATE_SHIFT;
-                        callback.taking_stack(|| mark(data.correlation_id, work, lifecycle::session()));
+                        launches::begin();
+                        let (previous, took) = thread.returned.replace((0, 0));
+                        let ids = id | u64::from(previous) << 32;
+                        callback.taking_stack(|| mark(ids, work, lifecycle::session(), took));
                     }
                     Choice::NoStack => report_unmarked(data.correlation_id, work),
                     Choice::Count => thread.symbol.set(data.symbol_name),
@@ -192,6 +201,9 @@ unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -
             thread.shard.count_return();
             if !lifecycle::is_reading() || thread.session.get() != lifecycle::session() {
                 return false;
+            }
+            if thread.stacked.get() {
+                thread.returned.set((data.correlation_id, launches::end()));
             }
             // SAFETY: on exit CUPTI points this at the call's result; null is checked.
             let code = unsafe { data.return_value.as_ref() }.copied().unwrap_or(0);

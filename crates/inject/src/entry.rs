@@ -26,7 +26,7 @@ pub extern "C" fn InitializeInjection() -> i32 {
         if let Err(Refused(refusal, error)) = begin() {
             lifecycle::release();
             // The probe on the marker sees the refusal; the process makes no system call for it.
-            warpscope_launch_marker(error.cast_unsigned(), refusal.work(), 0, 0, 0);
+            warpscope_launch_marker(error.cast_unsigned().into(), refusal.work(), 0, 0, 0, 0);
         }
     });
     1

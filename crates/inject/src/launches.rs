@@ -22,6 +22,18 @@ static CALLS: AtomicPtr<Handed> = AtomicPtr::new(ptr::null_mut());
 thread_local! {
     /// The session in which the thread launched last, and its thread id.
     static THREAD: Cell<(u64, u32)> = const { Cell::new((0, 0)) };
+    /// When the launch in progress began.
+    static BEGAN: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A launch begins now.
+pub fn begin() {
+    BEGAN.set(sys::now());
+}
+
+/// Returns how long the launch took that ends now.
+pub fn end() -> u64 {
+    sys::now().saturating_sub(BEGAN.get())
 }
 
 /// Maps what is behind a descriptor, which the caller keeps: the memory for launches, if it has the right size and cannot
@@ -61,8 +73,8 @@ pub fn close() {
 }
 
 /// Reports a launch with a recognised native stack and the hash of its Python frames, unless it has none
-/// (`without_python`). Returns false if it must go through the probe.
-pub extern "C" fn report(correlation: u32, work: u32, stack: u64, python: u64, without_python: u64) -> bool {
+/// (`without_python`). `ids` and `took` are those of the marker. Returns false if it must go through the probe.
+pub extern "C" fn report(ids: u64, work: u32, stack: u64, python: u64, without_python: u64, took: u64) -> bool {
     if stack == 0 || work & 0xff == wire::WORK_NODE {
         return false;
     }
@@ -89,8 +101,9 @@ pub extern "C" fn report(correlation: u32, work: u32, stack: u64, python: u64, w
     let Some(cause) = cause(own.calls.load(Ordering::Acquire), reported) else { return false };
     // SAFETY: only reads the number of the CPU.
     let cpu = unsafe { libc::sched_getcpu() } as u32;
+    let (correlation, previous, time) = (ids as u32, (ids >> 32) as u32, BEGAN.get());
     // SAFETY: the mapping begins with a header, and is never unmapped.
-    unsafe { write(memory, Launch { correlation, work, tid, cpu, cause, time: sys::now(), stack, python }) }
+    unsafe { write(memory, Launch { correlation, work, tid, cpu, cause, time, stack, python, previous, took }) }
 }
 
 /// Writes a launch to the next slot; false if it is not free.
@@ -164,6 +177,8 @@ mod tests {
                             time: 0,
                             stack: 3,
                             python: correlation.into(),
+                            previous: 0,
+                            took: 0,
                         };
                         // SAFETY: the memory is that large, and all zeros.
                         if !unsafe { write(ptr::with_exposed_provenance_mut(memory), launch) } {

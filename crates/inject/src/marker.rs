@@ -2,7 +2,8 @@
 
 use core::arch::naked_asm;
 
-/// Called once for every launch-class call, on the thread that makes it: the uprobe reads the arguments and walks the stack.
+/// Called for a launch-class call, on the thread that makes it: the uprobe reads the arguments and walks the stack. `ids` is
+/// the correlation id and, in the upper half, that of the thread's last launch that has returned, which `took` so long.
 ///
 /// It does nothing itself. Its first instruction is the 5-byte nop that the kernel (6.18 and later) can replace with a
 /// call. The alignment after the return raises that of the function's section, so the nop never crosses a page
@@ -11,7 +12,7 @@ use core::arch::naked_asm;
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.warpscope_launch_marker")]
-pub extern "C" fn warpscope_launch_marker(correlation: u32, work: u32, session: u64, stack: u64, python: u64) {
+pub extern "C" fn warpscope_launch_marker(ids: u64, work: u32, session: u64, stack: u64, python: u64, took: u64) {
     naked_asm!(".byte 0x0f, 0x1f, 0x44, 0x00, 0x00", "ret", ".p2align 4")
 }
 
@@ -20,7 +21,7 @@ pub extern "C" fn warpscope_launch_marker(correlation: u32, work: u32, session: 
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.warpscope_launch_marker")]
-pub extern "C" fn warpscope_launch_marker(correlation: u32, work: u32, session: u64, stack: u64, python: u64) {
+pub extern "C" fn warpscope_launch_marker(ids: u64, work: u32, session: u64, stack: u64, python: u64, took: u64) {
     naked_asm!("nop", "ret", ".p2align 4")
 }
 
@@ -31,32 +32,40 @@ pub extern "C" fn warpscope_launch_marker(correlation: u32, work: u32, session: 
 /// jump, with this function's own stack pointer and its caller's frame pointer.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
-pub extern "C" fn mark(correlation: u32, work: u32, session: u64) {
+pub extern "C" fn mark(ids: u64, work: u32, session: u64, took: u64) {
     naked_asm!(
+        "push rcx",
         "push rdx",
         "push rsi",
         "push rdi",
-        "lea rdi, [rsp + 24]",
+        // The place of the native stack's id.
+        "push rax",
+        "lea rdi, [rsp + 40]",
         "mov rsi, rbp",
         "call {find}",
-        "push rax",
+        "mov [rsp], rax",
+        "push rdx",
+        // The place of the hash.
         "push rdx",
         "mov rdi, rdx",
         "call {python}",
-        "pop r8",
-        "push rax",
-        "mov edi, [rsp + 16]",
-        "mov esi, [rsp + 24]",
-        "mov rdx, [rsp + 8]",
+        "mov [rsp], rax",
+        "mov rdi, [rsp + 24]",
+        "mov esi, [rsp + 32]",
+        "mov rdx, [rsp + 16]",
         "mov rcx, rax",
+        "mov r8, [rsp + 8]",
+        "mov r9, [rsp + 48]",
         "call {report}",
         "test al, al",
         // None of these changes the flags.
         "pop r8",
+        "pop rax",
         "pop rcx",
         "pop rdi",
         "pop rsi",
         "pop rdx",
+        "pop r9",
         "jz {marker}",
         "ret",
         find = sym crate::known_stacks::find,
@@ -68,8 +77,8 @@ pub extern "C" fn mark(correlation: u32, work: u32, session: u64) {
 
 /// As on x86-64, but every stack is walked.
 #[cfg(target_arch = "aarch64")]
-pub extern "C" fn mark(correlation: u32, work: u32, session: u64) {
-    warpscope_launch_marker(correlation, work, session, 0, 0);
+pub extern "C" fn mark(ids: u64, work: u32, session: u64, took: u64) {
+    warpscope_launch_marker(ids, work, session, 0, 0, took);
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
@@ -89,6 +98,6 @@ mod tests {
     /// Calling the marker has no effect.
     #[test]
     fn can_be_called() {
-        warpscope_launch_marker(1, 2, 3, 4, 5);
+        warpscope_launch_marker(1, 2, 3, 4, 5, 6);
     }
 }

@@ -133,7 +133,7 @@ fn created(callback: &Callback, graph: &GraphData, launch: Option<u32>) {
         Some(correlation) => (correlation, 0),
         None => {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            callback.taking_stack(|| mark(number, wire::WORK_NODE, lifecycle::session()));
+            callback.taking_stack(|| mark(number.into(), wire::WORK_NODE, lifecycle::session(), 0));
             (number, 1)
         }
     };

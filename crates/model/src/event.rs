@@ -28,7 +28,7 @@ pub use energy::Energy;
 pub use gpm::Gpm;
 pub use gpu::{
     Activity, Captured, Counted, Device, DeviceIdentity, Direction, Empty, Failed, GraphDestroyed, KernelName, Launch,
-    LaunchKind, NodeCopied, NodeCreated, NodeStack, Pause, Rank, Sampling, Session, Sync, Work,
+    LaunchKind, NodeCopied, NodeCreated, NodeStack, Pause, Rank, Returned, Sampling, Session, Sync, Work,
 };
 pub use ids::{ProcessId, SessionId, StackId, Uuid};
 pub use loss::{Loss, LossCause, Totals};
@@ -75,6 +75,8 @@ pub enum Event {
     Device(Device),
     /// A launch-class call began.
     Launch(Launch),
+    /// A launch-class call returned. Reported with the thread's next one.
+    Returned(Returned),
     /// A launch-class call returned an error: no activity will follow.
     Failed(Failed),
     /// A launch-class call became a node of a graph being captured: no activity will follow.

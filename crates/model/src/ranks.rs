@@ -141,6 +141,7 @@ impl Selection {
             Event::Launch(e) => session(e.session),
             Event::Activity(e) => session(e.session),
             Event::Sync(e) => session(e.session),
+            Event::Returned(e) => session(e.session),
             Event::Failed(e) => session(e.session),
             Event::Captured(e) => session(e.session),
             Event::Empty(e) => session(e.session),

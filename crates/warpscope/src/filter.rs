@@ -270,6 +270,7 @@ impl Parts {
         let cpu = gpu_only.iter().all(|used| !used);
         let keep = match &event {
             Event::Launch(e) => known(e.session, e.correlation),
+            Event::Returned(e) => known(e.session, e.correlation),
             Event::Failed(e) => known(e.session, e.correlation),
             Event::Captured(e) => known(e.session, e.correlation),
             Event::Empty(e) => known(e.session, e.correlation),

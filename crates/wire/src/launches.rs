@@ -23,7 +23,7 @@ pub const SLOTS: usize = 1 << 14;
 pub const BYTES: usize = 4096 + SLOTS * size_of::<Slot>();
 
 /// The words of a launch.
-pub const WORDS: usize = 6;
+pub const WORDS: usize = 7;
 
 /// The start of the memory; the slots follow after a page.
 #[derive(Debug)]
@@ -77,17 +77,22 @@ pub struct Launch {
     pub stack: u64,
     /// The Python stack's id, 0 if there is none.
     pub python: u64,
+    /// The last launch of the thread that has returned, 0 for none.
+    pub previous: u32,
+    /// How long that one took, in nanoseconds.
+    pub took: u64,
 }
 
 impl Launch {
     /// Converts it to words.
-    pub const fn encode(self) -> [u64; WORDS] {
-        let Self { correlation, work, tid, cpu, cause, time, stack, python } = self;
-        [correlation as u64 | (work as u64) << 32, tid as u64 | (cpu as u64) << 32, cause as u64, time, stack, python]
+    pub fn encode(self) -> [u64; WORDS] {
+        let Self { correlation, work, tid, cpu, cause, time, stack, python, previous, took } = self;
+        let pair = |low: u32, high: u32| low as u64 | (high as u64) << 32;
+        [pair(correlation, work), pair(tid, cpu), pair(cause, previous), time, stack, python, took]
     }
 
     /// Converts words back.
-    pub const fn decode([work, thread, cause, time, stack, python]: [u64; WORDS]) -> Self {
+    pub const fn decode([work, thread, cause, time, stack, python, took]: [u64; WORDS]) -> Self {
         Self {
             correlation: work as u32,
             work: (work >> 32) as u32,
@@ -97,6 +102,8 @@ impl Launch {
             time,
             stack,
             python,
+            previous: (cause >> 32) as u32,
+            took,
         }
     }
 }
@@ -144,6 +151,8 @@ mod tests {
             time: u64::MAX - 2,
             stack: 1 << 63,
             python: 5,
+            previous: u32::MAX - 3,
+            took: u64::MAX - 4,
         };
         assert_eq!(Launch::decode(launch.encode()), launch);
     }

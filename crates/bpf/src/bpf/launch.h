@@ -151,7 +151,9 @@ static __always_inline int launch(struct pt_regs *ctx)
 		.tid = (u32)own,
 		.time = bpf_ktime_get_ns(),
 		.cpu = bpf_get_smp_processor_id(),
-		.correlation = PT_REGS_PARM1(ctx),
+		.correlation = (u32)PT_REGS_PARM1(ctx),
+		.previous = PT_REGS_PARM1(ctx) >> 32,
+		.took = ctx->r9,
 		.work = PT_REGS_PARM2(ctx),
 		.session = PT_REGS_PARM3(ctx),
 	};

@@ -2,8 +2,8 @@
 
 use bpf::{Cause, Origin, Record, TensorChange, TensorRecord};
 use model::event::{
-    self, Event, Frame, Launch, LaunchKind, NodeStack, PointId, Process, ProcessId, Sample, SessionId, Shutdown, Stack,
-    StackEnd, StackId, Tensor, TensorFreed, Thread, Wait,
+    self, Event, Frame, Launch, LaunchKind, NodeStack, PointId, Process, ProcessId, Returned, Sample, SessionId,
+    Shutdown, Stack, StackEnd, StackId, Tensor, TensorFreed, Thread, Wait,
 };
 use unwind::Ended;
 use wire::Refusal;
@@ -124,6 +124,7 @@ impl<S: Sink> Collector<S> {
                 work,
                 recognised,
                 python_hash,
+                returned,
                 cause,
                 ..
             } => {
@@ -134,6 +135,7 @@ impl<S: Sink> Collector<S> {
                 if python_hash != 0 {
                     sessions.remember_python(session, python_hash, python);
                 }
+                self.launch_returned(session, returned);
                 Event::Launch(Launch {
                     session,
                     correlation,
@@ -221,6 +223,13 @@ impl<S: Sink> Collector<S> {
             }
         };
         self.sink.push(&event);
+    }
+
+    /// Pushes the end of a thread's last launch. A trace has the whole call.
+    pub(super) fn launch_returned(&mut self, session: SessionId, returned: Option<(u32, u64)>) {
+        if let (Some((correlation, took)), None) = (returned, &self.trace) {
+            self.sink.push(&Event::Returned(Returned { session, correlation, took }));
+        }
     }
 
     /// Returns a launch with the session id used in the recording.

@@ -87,7 +87,7 @@ impl<S: Sink> Collector<S> {
     }
 
     fn take_launch(&mut self, ReportedLaunch { session, process, launch }: ReportedLaunch) {
-        let wire::launches::Launch { correlation, work, tid, cpu, cause, time, stack, python } = launch;
+        let wire::launches::Launch { correlation, work, tid, cpu, cause, time, stack, python, previous, took } = launch;
         for (pid, mapping) in self.images.up_to(time) {
             self.mapped(&mapping, pid);
         }
@@ -100,6 +100,7 @@ impl<S: Sink> Collector<S> {
         let known = self.pythons.as_ref().is_some_and(|pythons| pythons.knows(process, python));
         let python = if known { python } else { 0 };
         let stack = self.handed_stack(process.0, (stack, python), (Cause::of(cause), tid), time);
+        self.launch_returned(session, (previous != 0).then_some((previous, took)));
         let rate = ((work >> wire::RATE_SHIFT) as u8).min(15);
         self.sink.push(&Event::Launch(Launch { session, correlation, kind, process, tid, cpu, time, stack, rate }));
     }

@@ -94,7 +94,18 @@ mod tests {
             // SAFETY: as above.
             let slot = unsafe { self.memory.byte_add(offset(place)).cast::<Slot>().as_ref() };
             assert_eq!(slot.state.load(Ordering::Acquire), free(place));
-            let launch = Launch { correlation, work: 1, tid: 2, cpu: 3, cause: 4, time: 5, stack: 6, python: 7 };
+            let launch = Launch {
+                correlation,
+                work: 1,
+                tid: 2,
+                cpu: 3,
+                cause: 4,
+                time: 5,
+                stack: 6,
+                python: 7,
+                previous: 8,
+                took: 9,
+            };
             for (to, word) in slot.words.iter().zip(launch.encode()) {
                 to.store(word, Ordering::Relaxed);
             }

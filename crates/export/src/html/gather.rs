@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use model::{
     causes::{Cause, Causes, Joined},
     event::{
-        Activity, Call, Event, KernelName, Layer, Pause, ProcessId, Range, Sample, SessionId, StackId, Switch, Sync,
-        Work,
+        Activity, Call, Event, KernelName, Layer, Pause, ProcessId, Range, Returned, Sample, SessionId, StackId,
+        Switch, Sync, Work,
     },
     profile::{GpuKey, Profile, What},
     ranges::RangedLaunches,
@@ -19,6 +19,8 @@ use crate::{events::Events, family::Family, flame::View, names, trace::reading::
 
 /// The most operations, samples, waits and calls in a page, of each.
 const LIMIT: usize = 1 << 20;
+/// The most launches whose length waits for their work.
+const MOST_LAUNCHES: usize = 1 << 18;
 /// The most distinct launch configurations of kernels.
 const MOST_SHAPES: usize = 1 << 16;
 
@@ -33,6 +35,8 @@ pub struct Operation {
     pub node: u32,
     /// Time from the launch to the start.
     pub delay: u64,
+    /// How long the launch took; 0 if unknown, or if an earlier operation has it.
+    pub launch: u64,
     /// The thread that launched it, plus 1; 0 if the launch was not seen.
     pub thread: u32,
     /// Bytes of a copy or memset; for a kernel, its shape.
@@ -130,6 +134,7 @@ pub fn gather<'a>(profile: &'a Profile, view: View, events: Events<'_>, tree: &m
         shapes: FxHashMap::default(),
         own: FxHashMap::default(),
         ranged: RangedLaunches::default(),
+        took: FxHashMap::default(),
         all: gathered,
     };
     gather.events(view, events);
@@ -148,6 +153,8 @@ struct Gather<'a, 'b> {
     shapes: FxHashMap<[u32; 8], u64>,
     own: FxHashMap<StackId, bool>,
     ranged: RangedLaunches,
+    /// How long launches took whose work has not been seen yet.
+    took: FxHashMap<(SessionId, u32), u64>,
     all: Gathered,
 }
 
@@ -158,6 +165,7 @@ impl Gather<'_, '_> {
             self.reader.learn(&event);
             match event {
                 Event::Launch(launch) if view.gpu => causes.launch(&launch, |cause| self.cause(cause)),
+                Event::Returned(returned) if view.gpu => self.returned(&returned),
                 Event::Activity(activity) if view.gpu => causes.activity(&activity, |cause| self.cause(cause)),
                 Event::Sync(sync) if view.gpu => self.sync(&sync),
                 Event::Pause(pause) if view.gpu => self.pause(&pause),
@@ -175,6 +183,14 @@ impl Gather<'_, '_> {
 
     fn at(&self, time: u64) -> u64 {
         time.saturating_sub(self.origin)
+    }
+
+    fn returned(&mut self, returned: &Returned) {
+        // Some launches never have work.
+        if self.took.len() == MOST_LAUNCHES {
+            self.took.clear();
+        }
+        self.took.insert((returned.session, returned.correlation), returned.took);
     }
 
     fn cause(&mut self, cause: Cause<'_>) {
@@ -207,7 +223,8 @@ impl Gather<'_, '_> {
         let (start, duration) = (self.at(activity.start), activity.duration());
         self.all.overview.gpu(device, start, duration);
         let delay = launch.map_or(0, |launch| activity.start.saturating_sub(launch.time));
-        self.all.operations.push(Operation { track, start, duration, node, delay, thread, amount });
+        let launch = launch.and_then(|launch| self.took.remove(&(launch.session, launch.correlation))).unwrap_or(0);
+        self.all.operations.push(Operation { track, start, duration, node, delay, launch, thread, amount });
     }
 
     /// Returns the number of a shape, plus 1; 0 if there are too many.

@@ -321,6 +321,7 @@ fn event_columns(
         Column::plain("op.duration", operations.iter().map(|operation| operation.duration)),
         Column::plain("op.node", operations.iter().map(|operation| operation.node.into())),
         Column::plain("op.delay", operations.iter().map(|operation| operation.delay)),
+        Column::plain("op.launch", operations.iter().map(|operation| operation.launch)),
         Column::plain("op.thread", operations.iter().map(|operation| operation.thread.into())),
         Column::plain("op.amount", operations.iter().map(|operation| operation.amount)),
     ]);

@@ -127,6 +127,12 @@ pub(super) enum Line<'a> {
         kind: LaunchKind,
         stack: u64,
     },
+    /// The call that made a launch returned.
+    Returned {
+        session: SessionId,
+        correlation: u32,
+        dur_ns: u64,
+    },
     Failed {
         session: SessionId,
         correlation: u32,

@@ -35,6 +35,7 @@ const LAUNCHES: Columns = &[
     ("tid", Number),
     ("cpu", Number),
     ("time_ns", Number),
+    ("end_ns", Number),
     ("kind", Text),
     ("session", Number),
     ("correlation", Number),

@@ -125,6 +125,17 @@ pub struct Launch {
     pub rate: u8,
 }
 
+/// A launch-class call returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Returned {
+    /// The CUDA process.
+    pub session: SessionId,
+    /// The launch.
+    pub correlation: u32,
+    /// How long it took, in nanoseconds.
+    pub took: u64,
+}
+
 /// Launches that were only counted, since the last event for the same kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {

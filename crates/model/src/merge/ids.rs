@@ -308,6 +308,7 @@ impl Ids {
             Event::RangeName(e) => self.session(&mut e.session),
             Event::RangedLaunch(e) => self.session(&mut e.session),
             Event::KernelName(e) => self.session(&mut e.session),
+            Event::Returned(e) => self.session(&mut e.session),
             Event::Failed(e) => self.session(&mut e.session),
             Event::Captured(e) => self.session(&mut e.session),
             Event::NodeCreated(e) => self.session(&mut e.session),

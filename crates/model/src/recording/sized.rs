@@ -10,8 +10,9 @@ use crate::{
         Call, Captured, Counted, Counter, CounterPoint, Device, Dump, Empty, End, Energy, ErrorSum, Event, Exit,
         Failed, Function, Gpm, GraphDestroyed, Hits, InstructionText, KernelName, KernelSum, Loss, Mapping, Memory,
         MemorySum, NodeCopied, NodeCreated, NodeStack, Note, OwnCost, Pause, PmSamples, Process, ProgramCost, Range,
-        RangeName, RangedLaunch, Rank, Sampling, Session, SessionCost, Shutdown, SourceText, Stack, StallLines,
-        StallReason, StallSamples, StallTotals, Start, Sum, Switch, Symbol, Tensor, TensorFreed, Thread, Totals, Wait,
+        RangeName, RangedLaunch, Rank, Returned, Sampling, Session, SessionCost, Shutdown, SourceText, Stack,
+        StallLines, StallReason, StallSamples, StallTotals, Start, Sum, Switch, Symbol, Tensor, TensorFreed, Thread,
+        Totals, Wait,
     },
     histogram,
 };
@@ -188,6 +189,7 @@ records! {
     43 = SessionCost { session, process_ns, callbacks_ns, stacks_ns, sender_ns }
     44 = Counted { session, kind, name, count }
     45 = Sampling { session, recorded_ns, whole_ns }
+    46 = Returned { session, correlation, took }
     48 = Counter { id, name, source, weight, unit }
     49 = CounterPoint { id, counter, function, file }
     50 = Hits { point, process, stack, count, weight, outside }

@@ -130,6 +130,7 @@ impl Cut {
         let kept = |session, correlation| launches.kept.contains(&(session, correlation));
         match event {
             Event::Launch(e) => kept(e.session, e.correlation),
+            Event::Returned(e) => kept(e.session, e.correlation),
             Event::Failed(e) => kept(e.session, e.correlation),
             Event::Captured(e) => kept(e.session, e.correlation),
             Event::Empty(e) => kept(e.session, e.correlation),

@@ -22,7 +22,8 @@ struct launch_record {
 	__u16 cpu; /* with flags: which parts of its stack the thread recognised */
 	__u16 work;
 	__u32 cause; /* the call that handed the work over, if this thread is one of the threads that do such work */
-	__u32 pad;
+	__u32 previous; /* the thread's last launch that has returned, 0 for none */
+	__u64 took; /* how long that one took */
 };
 
 /* In place of the id of a call that hands work over. */

@@ -48,7 +48,7 @@ class Recording {
     this.hits = { node: whole('hits.node'), process: whole('hits.process'), weight: columns['hits.weight'],
       count: columns['hits.count'] };
     this.op = { track: whole('op.track'), start: columns['op.start'], duration: columns['op.duration'],
-      node: whole('op.node'), delay: columns['op.delay'], thread: whole('op.thread'), amount: columns['op.amount'] };
+      node: whole('op.node'), delay: columns['op.delay'], launch: columns['op.launch'], thread: whole('op.thread'), amount: columns['op.amount'] };
     this.sample = { thread: whole('sample.thread'), time: columns['sample.time'], node: whole('sample.node'),
       weight: columns['sample.weight'] };
     const waits = kind => ({ owner: whole(`${kind}.owner`), start: columns[`${kind}.start`],

@@ -351,7 +351,7 @@ function describeOperation(recording, index) {
   const track = head.tracks[op.track[index]];
   const device = head.summary.devices.find(device => device.index === track.device);
   const parts = [`at ${formatTick(op.start[index], 1000)} for ${formatTime(op.duration[index])} on GPU ${device ? device.label : '?'}, stream ${track.stream}`];
-  if (op.thread[index]) parts.push(`${formatTime(op.delay[index])} after its launch`);
+  if (op.thread[index]) parts.push(`${formatTime(op.delay[index])} after its launch${op.launch[index] ? `, which took ${formatTime(op.launch[index])}` : ''}`);
   const family = recording.family[recording.frame[op.node[index]]];
   if (family === FAMILY.memory) {
     parts.push(`${formatBytes(op.amount[index])}${op.duration[index] ? `, ${formatBytes(op.amount[index] * 1e9 / op.duration[index])}/s` : ''}`);

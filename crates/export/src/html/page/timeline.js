@@ -138,7 +138,7 @@ class TimeLine {
     for (const [thread, list] of launches) {
       const launch = i => op.start[i] - op.delay[i];
       list.sort((a, b) => launch(a) - launch(b));
-      const slices = new Slices(Float64Array.from(list, launch), new Float64Array(list.length), i => list[i]);
+      const slices = new Slices(Float64Array.from(list, launch), Float64Array.from(list, i => op.launch[i]), i => list[i]);
       const row = { ...opRow(slices, 'launches', 14), kind: 'launch' };
       this.launchRows.set(thread, row);
       threads[thread].rows.push(row);
