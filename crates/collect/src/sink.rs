@@ -46,14 +46,14 @@ pub trait Sink {
     /// Called after each round. `signalled`: a signal requested a dump.
     fn round(&mut self, _signalled: bool, _kept: &Kept) {}
 
+    /// Whether there are so many stacks that some must be removed.
+    fn must_forget(&self) -> bool {
+        false
+    }
+
     /// Removes stacks that are no longer needed, and returns them. `None` if there is room, or if all are kept.
     fn forget_stacks(&mut self) -> Option<Vec<(ProcessId, StackId)>> {
         None
-    }
-
-    /// Whether it keeps every stack for ever. Otherwise no launch may refer to a stack that was sent long before.
-    fn keeps_stacks(&self) -> bool {
-        false
     }
 
     /// Returns the traced calls so far, if they are kept.
@@ -176,10 +176,6 @@ impl Recording {
 }
 
 impl Sink for Recording {
-    fn keeps_stacks(&self) -> bool {
-        true
-    }
-
     /// Handles one event.
     fn push(&mut self, event: &Event) {
         self.fold.push(event);

@@ -150,10 +150,15 @@ impl Window {
         self.discard();
     }
 
+    /// Whether [`Window::forget`] would remove anything.
+    pub fn must_forget(&self) -> bool {
+        self.facts.are_many()
+    }
+
     /// Removes descriptions of ended processes, and of stacks that are not used in the window if there are too many.
     /// Returns the stacks that were removed: if they occur again, they must be sent again. `None`: there was room.
     pub fn forget(&mut self) -> Option<Vec<(ProcessId, StackId)>> {
-        if !self.facts.are_many() {
+        if !self.must_forget() {
             return None;
         }
         let horizon = self.horizon();

@@ -10,6 +10,16 @@ use crate::sink::Sink;
 impl<S: Sink> Collector<S> {
     /// Removes the stacks that the sink no longer needs.
     pub(super) fn forget_unused(&mut self) {
+        if !self.sink.must_forget() {
+            return;
+        }
+        // Launches that threads have reported until now need them.
+        if let Some(sessions) = &mut self.sessions {
+            sessions.forget_known();
+            sessions.forget_python();
+        }
+        self.read_reported();
+        self.take_reported(u64::MAX);
         let Some(gone) = self.sink.forget_stacks() else { return };
         let removed: HashSet<StackId> = gone.iter().map(|(_, stack)| *stack).collect();
         self.forget_stacks(&gone, &HashSet::new(), &|stack| !removed.contains(&stack));

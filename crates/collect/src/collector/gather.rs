@@ -118,7 +118,7 @@ impl<S: Sink> Collector<S> {
                     calls.extend(memory.map(|memory| (socket, memory)));
                 }
                 // A trace does not take Python frames at launches.
-                let probed = self.trace.is_some() || !sink.keeps_stacks();
+                let probed = self.trace.is_some();
                 let traced = self.trace.as_ref().is_some_and(|trace| !trace.beside_profile);
                 let recognition_of = |pid| {
                     let pythons = pythons.as_ref().filter(|_| !traced).zip(images.current(pid));

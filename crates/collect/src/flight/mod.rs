@@ -185,6 +185,10 @@ impl<D: Dumper> Sink for Flight<D> {
         self.display.flush();
     }
 
+    fn must_forget(&self) -> bool {
+        self.window.must_forget()
+    }
+
     fn forget_stacks(&mut self) -> Option<Vec<(ProcessId, StackId)>> {
         self.window.forget()
     }

@@ -130,6 +130,13 @@ impl KnownStacks {
         size
     }
 
+    /// Invalidates all Python stacks.
+    pub fn forget_python(&mut self) {
+        for stack in self.header().pythons.as_flattened() {
+            stack.hash.store(0, Ordering::Release);
+        }
+    }
+
     /// Invalidates all known stacks: other code may have replaced code that was walked.
     pub fn forget(&mut self) {
         self.generation += 1;
@@ -141,5 +148,31 @@ impl Drop for KnownStacks {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nothing refers to it any more. A failure cannot be handled.
         let _ = unsafe { rustix::mm::munmap(self.memory.as_ptr().cast(), BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(known: &KnownStacks, row: usize) -> Vec<(u64, u64)> {
+        let stacks = known.header().pythons[row].iter();
+        stacks.map(|stack| (stack.hash.load(Ordering::Relaxed), stack.id.load(Ordering::Relaxed))).collect()
+    }
+
+    /// Check that a row keeps its newest Python stacks, each once, and none after they were invalidated.
+    #[test]
+    fn rows_keep_their_newest_python_stacks() {
+        let mut known = KnownStacks::new(7, None).unwrap();
+        let hash = |n: u64| 3 << 32 | n;
+        for n in [1, 2, 2, 3, 4, 5] {
+            known.add_python(hash(n), 10 * n);
+        }
+        known.add_python(0, 1);
+        known.add_python(hash(9), 0);
+        let expected = [5, 2, 3, 4].map(|n| (hash(n), 10 * n));
+        assert_eq!((python_row(hash(1)), ids(&known, 3)), (3, expected.into()));
+        known.forget_python();
+        assert!(ids(&known, 3).iter().all(|(hash, _)| *hash == 0));
     }
 }

@@ -397,6 +397,11 @@ impl Sessions {
         self.connections.iter_mut().filter_map(|connection| connection.known.as_mut()).for_each(KnownStacks::forget);
     }
 
+    /// Invalidates all Python stacks.
+    pub fn forget_python(&mut self) {
+        self.connections.iter_mut().filter_map(|c| c.known.as_mut()).for_each(KnownStacks::forget_python);
+    }
+
     /// Ends the recording. Launches may belong to sessions that never sent a [`wire::Hello`], for example of a process
     /// that was killed at once: these are reported as sessions truncated at their beginning.
     pub fn finish(&mut self, push: &mut dyn FnMut(Event)) {
