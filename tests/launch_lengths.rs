@@ -22,6 +22,7 @@ fn launches_are_as_long_as_their_calls() {
     Ended::of(recording.env("WARPSCOPE_SIM", format!("kernel_ns=1us{slow}"))).exits(0);
     let report = scene.report("x.wscope");
     assert_eq!(number(&report, "matched"), walk.total());
+    assert!(number(&report, "launch_each_ns") > 50_000, "{}", report["launch_each_ns"]);
 
     let lines: Vec<Value> =
         scene.read("x.jsonl").lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();

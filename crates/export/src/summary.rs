@@ -106,6 +106,7 @@ impl Summary {
             host_waits: profile.waits.count,
             launches,
             launches_per_second: if wall_ns == 0 { 0.0 } else { launches as f64 * 1e9 / wall_ns as f64 },
+            launch_each_ns: profile.launching.ns.checked_div(profile.launching.count),
             kernels: ledger.kernels.saturating_add(estimated.kernels),
             copies: ledger.copies,
             memsets: ledger.memsets,

@@ -85,6 +85,8 @@ pub struct Profile {
     pub stalls: Stalls,
     /// Time the host waited for the GPU, and how often.
     pub waits: CpuWeight,
+    /// Time in launch-class calls whose length is known, and their number.
+    pub launching: CpuWeight,
     /// Traced calls.
     pub calls: Calls,
     /// Counted events.

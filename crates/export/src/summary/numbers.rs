@@ -107,6 +107,9 @@ pub struct Summary {
     pub launches: u64,
     /// The same per second.
     pub launches_per_second: f64,
+    /// The mean time of such a call, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub launch_each_ns: Option<u64>,
     /// Kernels.
     pub kernels: u64,
     /// Copies.

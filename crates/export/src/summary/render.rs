@@ -139,8 +139,9 @@ impl Page {
 
     /// Writes one line of counts, and one of waits.
     fn work(&mut self, s: &Summary) {
+        let each = s.launch_each_ns.map_or_else(String::new, |each| format!(", {} each", time(each)));
         let rate = format!(
-            "{} ({} per second)",
+            "{} ({} per second{each})",
             counted(s.launches, "launch", "launches"),
             count(s.launches_per_second.round() as u64)
         );

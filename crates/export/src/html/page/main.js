@@ -236,7 +236,7 @@ function findings(app) {
     const parts = [[`GPU ${device.label}`], device.name ? ` (${device.name})` : '', ' busy ', [formatShare(device.busy_ns, summary.wall_ns)], ' of ',
       formatTime(summary.wall_ns)];
     if (device === working[0] && summary.launches) {
-      parts.push(`  ·  ${formatCounted(summary.launches, 'launch', 'launches')} (${formatCount(summary.launches_per_second)} per second)`);
+      parts.push(`  ·  ${formatCounted(summary.launches, 'launch', 'launches')} (${formatCount(summary.launches_per_second)} per second${summary.launch_each_ns ? `, ${formatTime(summary.launch_each_ns)} each` : ''})`);
       if (summary.host_waits) parts.push(`  ·  host threads waited ${formatTime(summary.host_wait_ns)} for the GPU in ${formatCounted(summary.host_waits, 'call', 'calls')}`);
     }
     lines.push({ parts });
