@@ -122,12 +122,14 @@ unsafe fn write(memory: *mut Header, launch: Launch) -> bool {
             return false;
         }
         let is_free = state == free(place);
-        if is_free && next.compare_exchange_weak(place, place + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        if is_free
+            && next.compare_exchange_weak(place, place.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
             for (to, word) in slot.words.iter().zip(launch.encode()) {
                 to.store(word, Ordering::Relaxed);
             }
             slot.state.store(written(place), Ordering::Release);
-            prefetch(memory.wrapping_byte_add(offset(place + 1)));
+            prefetch(memory.wrapping_byte_add(offset(place.wrapping_add(1))));
             return true;
         }
     }

@@ -54,6 +54,8 @@ pub struct Collector<S> {
     pub(super) sessions: Option<Sessions>,
     /// Launches reported by the threads themselves that have not been taken yet, oldest first.
     pub(super) reported: VecDeque<ReportedLaunch>,
+    /// Those that wait for the call that handed their work over, until the next round.
+    pub(super) awaiting: Vec<ReportedLaunch>,
     /// Present if warpscope attaches to running processes.
     pub(super) attaching: Option<Attaching>,
     /// Called for each process that it has attached to, with the longest stop of a thread.

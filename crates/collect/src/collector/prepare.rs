@@ -154,6 +154,7 @@ impl Prepared {
             handovers: self.handovers,
             sessions: self.sessions,
             reported: VecDeque::new(),
+            awaiting: Vec::new(),
             attaching: None,
             on_attached: |_, _| {},
             images: Images::default(),

@@ -8,18 +8,18 @@ use crate::{sessions::ReportedLaunch, sink::Sink};
 
 /// How long a launch waits for the record of the call that handed its work over, which is already in the ring.
 const PATIENCE: u64 = 1_000_000_000;
-/// The most launches that wait.
-const MOST_WAITING: usize = 1 << 16;
+/// The most launches that wait for it.
+const MOST_AWAITING: usize = 1 << 16;
 
 impl<S: Sink> Collector<S> {
     /// Reads the launches that threads have reported. Called before the ring is read: what the probes saw before one of
     /// these launches is then in the ring. Returns `true` if there were any.
     pub(super) fn read_reported(&mut self) -> bool {
         let Some(sessions) = &mut self.sessions else { return false };
-        let before = self.reported.len();
-        let reported = &mut self.reported;
+        let (before, reported) = (self.reported.len(), &mut self.reported);
         let more = sessions.read_launches(&mut |launch| reported.push_back(launch));
         let any = reported.len() > before;
+        reported.extend(self.awaiting.drain(..));
         self.sort_reported(before);
         any || more
     }
@@ -57,17 +57,13 @@ impl<S: Sink> Collector<S> {
             return;
         }
         let now = bpf::now();
-        let mut waiting = Vec::new();
         for reported in self.reported.drain(..due).collect::<Vec<_>>() {
             let recent = now.saturating_sub(reported.launch.time) < PATIENCE;
-            if recent && waiting.len() < MOST_WAITING && !self.knows_cause(reported) {
-                waiting.push(reported);
+            if recent && self.awaiting.len() < MOST_AWAITING && !self.knows_cause(reported) {
+                self.awaiting.push(reported);
             } else {
                 self.take_launch(reported);
             }
-        }
-        for reported in waiting.into_iter().rev() {
-            self.reported.push_front(reported);
         }
     }
 
