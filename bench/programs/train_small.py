@@ -7,10 +7,11 @@ from torch import nn
 import timed
 
 WIDTH, BATCH, LAYERS = 256, 32, 16
+LAUNCHES = 87
 
 
-def main():
-    options = timed.parse("Train 16 small linear layers.", steps=400)
+def training():
+    """Returns one step of the training."""
     torch.manual_seed(1)
     model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -24,7 +25,12 @@ def main():
         forward().backward()
         optimizer.step()
 
-    timed.run(options, step, launches_per_step=87)
+    return step
+
+
+def main():
+    options = timed.parse("Train 16 small linear layers.", steps=400)
+    timed.run(options, training(), launches_per_step=LAUNCHES)
 
 
 if __name__ == "__main__":

@@ -26,32 +26,9 @@ const MOST_MEMORY: u64 = 256 << 20;
 #[test]
 fn a_flood_is_bounded_and_counted() {
     let scene = Scene::new();
-    for name in ["truth", "flood"] {
-        // Other users may have no access to the build directory.
-        programs::copy(program(name), scene.path(name));
-    }
-    let walk = Walk { processes: 2, threads: 2, streams: 2, devices: 2, launches: 5_000, graphs: false };
-    let script =
-        format!("./flood 6 ready & until [ -e ready ]; do sleep 0.01; done; ./truth {} && wait $!", walk.arguments());
-    let sim = format!("devices=2,kernel_ns=3us,truth={}", scene.text("account"));
-    let mut command = scene.record_words("--sim --gpu-only -o x.wscope -o x.folded", &["sh", "-c", &script]);
-    with_sudo(&mut command).env("WARPSCOPE_SIM", sim);
-    let out = |name: &str| Stdio::from(fs::File::create(scene.path(name)).expect("a file"));
-    let child = command.stdout(out("stdout")).stderr(out("stderr")).spawn().expect("it starts");
-    let (status, peak) = wait_with_peak(child);
-    let (printed, errors) = (scene.read("stdout"), scene.read("stderr"));
-    assert_eq!(status, 0, "{errors}");
+    let (walk, printed) = record_beside(&scene, "flood", 6);
     let sent: u64 = printed.rsplit(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{printed}"));
-    println!("{sent} MiB sent, peak memory {} MiB", peak >> 20);
     assert!(sent > 200, "no flood: {sent} MiB");
-    assert!(peak < MOST_MEMORY, "{} MiB", peak >> 20);
-
-    // The honest program is exact.
-    let folded = scene.read("x.folded");
-    let own: String =
-        folded.lines().filter(|line| line.contains("] truth:")).fold(String::new(), |text, line| text + line + "\n");
-    let expected = walk.counts().into_iter().filter(|((kind, ..), _)| *kind == Kind::Kernel).collect();
-    assert_eq!(kernels_by_path(&own, 3), expected);
     let report = scene.report("x.wscope");
     let truth = Truth::of(&scene, "account");
     assert_eq!(truth.delivered(), walk.total());
@@ -70,8 +47,38 @@ fn a_flood_is_bounded_and_counted() {
     ] {
         assert!(number(&report["lost"], cause) > 0, "{cause}: {}", report["lost"]);
     }
+    let (errors, folded) = (scene.read("stderr"), scene.read("x.folded"));
     assert!(!errors.contains('\u{1b}') && !folded.contains('\u{1b}'), "{errors}");
     assert!(folded::read(&folded).len() < 500_000);
+}
+
+/// Records the ground-truth program while another one attacks warpscope for some seconds. Memory must stay bounded, and every
+/// kernel of the honest program must be under its own path. Returns what that program did, and what both printed.
+fn record_beside(scene: &Scene, attack: &str, seconds: u32) -> (Walk, String) {
+    for name in ["truth", attack] {
+        // Other users may have no access to the build directory.
+        programs::copy(program(name), scene.path(name));
+    }
+    let walk = Walk { processes: 2, threads: 2, streams: 2, devices: 2, launches: 5_000, graphs: false };
+    let honest = walk.arguments();
+    let script =
+        format!("./{attack} {seconds} ready & until [ -e ready ]; do sleep 0.01; done; ./truth {honest} && wait $!");
+    let sim = format!("devices=2,kernel_ns=3us,truth={}", scene.text("account"));
+    let mut command = scene.record_words("--sim --gpu-only -o x.wscope -o x.folded", &["sh", "-c", &script]);
+    with_sudo(&mut command).env("WARPSCOPE_SIM", sim);
+    let out = |name: &str| Stdio::from(fs::File::create(scene.path(name)).expect("a file"));
+    let child = command.stdout(out("stdout")).stderr(out("stderr")).spawn().expect("it starts");
+    let (status, peak) = wait_with_peak(child);
+    let printed = scene.read("stdout");
+    assert_eq!(status, 0, "{}", scene.read("stderr"));
+    println!("{printed}peak memory {} MiB", peak >> 20);
+    assert!(peak < MOST_MEMORY, "{} MiB", peak >> 20);
+    let folded = scene.read("x.folded");
+    let own: String =
+        folded.lines().filter(|line| line.contains("] truth:")).fold(String::new(), |text, line| text + line + "\n");
+    let expected = walk.counts().into_iter().filter(|((kind, ..), _)| *kind == Kind::Kernel).collect();
+    assert_eq!(kernels_by_path(&own, 3), expected);
+    (walk, printed)
 }
 
 /// Waits for a child, and returns its exit code and the peak memory of it and its children.
@@ -92,31 +99,12 @@ fn wait_with_peak(child: Child) -> (i32, u64) {
 }
 
 /// Check a recording while a process of the command's user reports launches that never happened, with any stack, call and
-/// time. Memory stays bounded, the process cannot change what the BPF programs tell others, and the honest program is exact.
+/// time. Memory stays bounded, the process cannot change what the BPF programs share with others, and the honest program is exact.
 #[test]
 fn forged_launches_are_survived() {
-    let scene = Scene::new();
-    for name in ["truth", "forged"] {
-        programs::copy(program(name), scene.path(name));
-    }
-    let walk = Walk { processes: 2, threads: 2, streams: 2, devices: 2, launches: 5_000, graphs: false };
-    let script =
-        format!("./forged 4 ready & until [ -e ready ]; do sleep 0.01; done; ./truth {} && wait $!", walk.arguments());
-    let mut command = scene.record_words("--sim --gpu-only -q -o x.wscope -o x.folded", &["sh", "-c", &script]);
-    let out = |name: &str| Stdio::from(fs::File::create(scene.path(name)).expect("a file"));
-    let command = with_sudo(&mut command).env("WARPSCOPE_SIM", "devices=2,kernel_ns=3us");
-    let command = command.stdout(out("stdout")).stderr(out("stderr"));
-    let (status, peak) = wait_with_peak(command.spawn().expect("it starts"));
-    assert_eq!(status, 0, "{}", scene.read("stderr"));
-    let printed = scene.read("stdout");
+    let (_, printed) = record_beside(&Scene::new(), "forged", 4);
     let forged = printed.lines().find_map(|line| line.strip_suffix(" launches")).and_then(|n| n.parse::<u64>().ok());
     assert!(forged.is_some_and(|forged| forged > 100_000), "no attack: {printed}");
-    assert!(peak < MOST_MEMORY, "{} MiB", peak >> 20);
-    let folded = scene.read("x.folded");
-    let own: String =
-        folded.lines().filter(|line| line.contains("] truth:")).fold(String::new(), |text, line| text + line + "\n");
-    let expected = walk.counts().into_iter().filter(|((kind, ..), _)| *kind == Kind::Kernel).collect();
-    assert_eq!(kernels_by_path(&own, 3), expected);
 }
 
 /// Check a trace while a process of the command's user writes random events and positions to the memory for its calls, and

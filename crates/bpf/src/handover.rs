@@ -24,7 +24,7 @@ impl Recorder {
         self.skel.maps.handed_calls.as_fd().try_clone_to_owned()
     }
 
-    /// Makes it so. A descriptor that cannot be used for writing would also do, but the kernel does not map those.
+    /// Leaves changes to the programs. A descriptor that cannot be used for writing is not enough: the kernel maps only others.
     pub(crate) fn freeze_handed_calls(&self) -> libbpf_rs::Result<()> {
         MapHandle::try_from(&self.skel.maps.handed_calls)?.freeze()
     }

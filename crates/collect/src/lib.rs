@@ -6,6 +6,7 @@
 //!   command   the target: its user, environment, signals, private directory
 //!   process   which processes run, what they have mapped, and since when
 //!   sessions  the injected libraries: what CUPTI recorded arrives here
+//!   shared_memory  files in memory that processes map, too
 //!   stacks    unwind tables for the kernel's walker; stacks walked here; Python frames
 //!   calls     functions that are traced, one by one or summed up
 //!   events    what `--event` names, counted by stack
@@ -32,6 +33,7 @@ mod memory;
 pub mod process;
 pub mod sampler;
 pub mod sessions;
+mod shared_memory;
 pub mod sink;
 mod sources;
 pub mod stacks;

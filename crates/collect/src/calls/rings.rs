@@ -9,18 +9,14 @@ mod event;
 use std::{
     io,
     ops::ControlFlow,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    ptr::NonNull,
+    os::fd::BorrowedFd,
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use rustix::{
-    fs::{MemfdFlags, SealFlags},
-    mm::{MapFlags, ProtFlags},
-};
 use wire::calls::{BYTES, Capture, DOMAINS, FREE, FUNCTIONS, Head, Header, LEFT, RINGS, offset, words};
 
 use self::event::Parsed;
+use crate::shared_memory::SharedMemory;
 
 pub use event::RingEvent;
 
@@ -35,8 +31,7 @@ pub type Captures = [[Capture; FUNCTIONS]; DOMAINS];
 
 /// The rings of one process.
 pub struct Rings {
-    file: OwnedFd,
-    memory: NonNull<Header>,
+    memory: SharedMemory<Header>,
     tails: [u64; RINGS],
     /// What had been written at the last [`Rings::look`]: the state and the position of each ring.
     seen: [(u32, u64); RINGS],
@@ -46,34 +41,23 @@ pub struct Rings {
     first: usize,
 }
 
-// SAFETY: the mapping is owned by this value; it may be used from any thread that owns the value.
-unsafe impl Send for Rings {}
-
 impl Rings {
     /// Creates empty rings for these functions.
     pub fn new(captures: &Captures) -> io::Result<Self> {
-        let file = rustix::fs::memfd_create(c"warpscope-calls", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::ftruncate(&file, BYTES as u64)?;
-        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        // SAFETY: a new mapping of a whole file, which can no longer shrink.
-        let memory = unsafe {
-            let protection = ProtFlags::READ | ProtFlags::WRITE;
-            rustix::mm::mmap(std::ptr::null_mut(), BYTES, protection, MapFlags::SHARED, &file, 0)?
-        };
-        let memory = NonNull::new(memory.cast::<Header>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let memory = SharedMemory::<Header>::new(c"warpscope-calls", BYTES)?;
         // SAFETY: nobody else has the file yet; the header is at the start of the mapping.
-        unsafe { (&raw mut (*memory.as_ptr()).functions).write(*captures) };
-        Ok(Self { file, memory, tails: [0; RINGS], seen: [(FREE, 0); RINGS], broken: [false; RINGS], first: 0 })
+        unsafe { (&raw mut (*memory.start().as_ptr()).functions).write(*captures) };
+        Ok(Self { memory, tails: [0; RINGS], seen: [(FREE, 0); RINGS], broken: [false; RINGS], first: 0 })
     }
 
     /// Returns the file for the process to map.
     pub fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        self.memory.file()
     }
 
     fn header(&self) -> &Header {
         // SAFETY: the mapping begins with a header, whose shared parts are atomic.
-        unsafe { self.memory.as_ref() }
+        unsafe { self.memory.start().as_ref() }
     }
 
     /// Returns the calls that did not fit, and those that were nested too deeply. The process counts them itself.
@@ -97,7 +81,7 @@ impl Rings {
 
     /// Notes what has been written so far: only this is read until the next call.
     pub fn look(&mut self) {
-        let memory = self.memory;
+        let memory = self.memory.start();
         // SAFETY: as in `header`.
         let rings = unsafe { &memory.as_ref().rings };
         for (seen, ring) in self.seen.iter_mut().zip(rings) {
@@ -130,7 +114,7 @@ impl Rings {
         most: usize,
         each: &mut dyn FnMut(usize, RingEvent<'_>) -> ControlFlow<()>,
     ) -> usize {
-        let memory = self.memory;
+        let memory = self.memory.start();
         // SAFETY: as in `header`.
         let ring = unsafe { &memory.as_ref().rings[index] };
         let (state, head) = self.seen[index];
@@ -168,7 +152,7 @@ impl Rings {
         let word = |at: u64| {
             let place = offset(index) + 8 * (self.tails[index].wrapping_add(at) & (size - 1)) as usize;
             // SAFETY: the word is within the ring, which is within the mapping.
-            unsafe { self.memory.byte_add(place).cast::<AtomicU64>().as_ref() }.load(Ordering::Relaxed)
+            unsafe { self.memory.start().byte_add(place).cast::<AtomicU64>().as_ref() }.load(Ordering::Relaxed)
         };
         if available == 0 || available > size {
             return None;
@@ -182,13 +166,6 @@ impl Rings {
             *to = word(at as u64);
         }
         Some(length)
-    }
-}
-
-impl Drop for Rings {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nothing refers to it any more. A failure cannot be handled.
-        let _ = unsafe { rustix::mm::munmap(self.memory.as_ptr().cast(), BYTES) };
     }
 }
 
@@ -210,7 +187,8 @@ mod tests {
         fn word(&self, ring: usize, at: u64, word: u64) {
             let place = offset(ring) + 8 * (at as usize & (words(ring) - 1));
             // SAFETY: within the mapping.
-            unsafe { self.0.memory.byte_add(place).cast::<AtomicU64>().as_ref() }.store(word, Ordering::Relaxed);
+            unsafe { self.0.memory.start().byte_add(place).cast::<AtomicU64>().as_ref() }
+                .store(word, Ordering::Relaxed);
         }
 
         fn write(&self, ring: usize, words: &[u64]) {

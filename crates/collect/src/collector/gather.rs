@@ -217,7 +217,7 @@ impl<S: Sink> Collector<S> {
         if let (Some(pythons), Some(sessions)) = (&self.pythons, &self.sessions)
             && pythons.is_run_by(mapping.process)
         {
-            sessions.runs_python(mapping.process);
+            sessions.found_python(mapping.process);
         }
         let handovers = self.handovers.as_mut();
         let unwatched = handovers.and_then(|h| h.mapped(mapping, file, &self.kept.files, &mut self.recorder));

@@ -39,7 +39,7 @@ impl<S: Sink> Collector<S> {
             Record::Memo(memo) => {
                 let (walked, image) = (self.sink.stack(StackId(memo.stack)), ProcessId(memo.image));
                 let pythons = self.pythons.as_ref().zip(walked);
-                let without_python = pythons.is_some_and(|(pythons, stack)| pythons.are_not_on(image, stack));
+                let without_python = pythons.is_some_and(|(pythons, stack)| pythons.shows_no_frames(image, stack));
                 if let Some(sessions) = &mut self.sessions {
                     sessions.remember(&memo, without_python);
                 }

@@ -9,7 +9,7 @@ use crate::{sessions::ReportedLaunch, sink::Sink};
 /// How long a launch waits for the record of the call that handed its work over, which is already in the ring.
 const PATIENCE: u64 = 1_000_000_000;
 /// The most launches that wait for it.
-const MOST_AWAITING: usize = 1 << 16;
+const MOST_AWAITING: usize = 4096;
 
 impl<S: Sink> Collector<S> {
     /// Reads the launches that threads have reported. Called before the ring is read: what the probes saw before one of

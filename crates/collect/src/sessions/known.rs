@@ -5,22 +5,18 @@
 
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    ptr::NonNull,
+    os::fd::BorrowedFd,
     sync::atomic::{Ordering, fence},
 };
 
 use bpf::Memo;
-use rustix::{
-    fs::{MemfdFlags, SealFlags},
-    mm::{MapFlags, ProtFlags},
-};
 use wire::known::{BYTES, Entry, Header, MOST_WORDS, PYTHON_PLACES, PYTHON_ROWS, Python, bucket, python_row};
+
+use crate::shared_memory::SharedMemory;
 
 /// The stacks known to one session.
 pub struct KnownStacks {
-    file: OwnedFd,
-    memory: NonNull<Header>,
+    memory: SharedMemory<Header>,
     /// Where the next entry goes.
     end: usize,
     generation: u32,
@@ -28,33 +24,22 @@ pub struct KnownStacks {
     rows: Box<[u8; PYTHON_ROWS]>,
 }
 
-// SAFETY: the mapping is owned by this value; it may be written from any thread that owns the value.
-unsafe impl Send for KnownStacks {}
-
 impl KnownStacks {
     /// Creates an empty set for a process image, with the layout of its Python interpreter, if it has one.
     pub fn new(image: u32, python: Option<Python>) -> io::Result<Self> {
-        let file = rustix::fs::memfd_create(c"warpscope-stacks", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::ftruncate(&file, BYTES as u64)?;
-        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        // SAFETY: a new mapping of a whole file, which can no longer shrink.
-        let memory = unsafe {
-            let protection = ProtFlags::READ | ProtFlags::WRITE;
-            rustix::mm::mmap(std::ptr::null_mut(), BYTES, protection, MapFlags::SHARED, &file, 0)?
-        };
-        let mut memory = NonNull::<Header>::new(memory.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let memory = SharedMemory::<Header>::new(c"warpscope-stacks", BYTES)?;
         // SAFETY: the mapping begins with a header, which is not shared yet; all zeros is a value of it.
-        let header = unsafe { memory.as_mut() };
+        let header = unsafe { memory.start().as_mut() };
         header.image = image;
         if let Some(python) = python {
             (header.has_python, header.python) = (1, python);
         }
-        Ok(Self { file, memory, end: size_of::<Header>(), generation: 0, rows: Box::new([0; PYTHON_ROWS]) })
+        Ok(Self { memory, end: size_of::<Header>(), generation: 0, rows: Box::new([0; PYTHON_ROWS]) })
     }
 
     fn header(&self) -> &Header {
         // SAFETY: the header is at the start of the mapping, which is as long as this value lives.
-        unsafe { self.memory.as_ref() }
+        unsafe { self.memory.start().as_ref() }
     }
 
     /// Whether the process was found to run Python when this was created.
@@ -91,7 +76,7 @@ impl KnownStacks {
 
     /// Returns the file for the session to map.
     pub fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        self.memory.file()
     }
 
     /// Adds a stack, which may have no Python frames. Returns the bytes used; 0 if there is no room or the stack cannot be
@@ -116,7 +101,7 @@ impl KnownStacks {
         // SAFETY: the entry and its words end before the mapping does, and nothing reads here before the entry is
         // published.
         unsafe {
-            let at = self.memory.cast::<u8>().add(self.end);
+            let at = self.memory.start().cast::<u8>().add(self.end);
             at.cast::<Entry>().write(entry);
             let values = at.cast::<Entry>().add(1).cast::<u64>();
             let places = values.add(count).cast::<u16>();
@@ -141,13 +126,6 @@ impl KnownStacks {
     pub fn forget(&mut self) {
         self.generation += 1;
         self.header().generation.store(self.generation, Ordering::Release);
-    }
-}
-
-impl Drop for KnownStacks {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nothing refers to it any more. A failure cannot be handled.
-        let _ = unsafe { rustix::mm::munmap(self.memory.as_ptr().cast(), BYTES) };
     }
 }
 

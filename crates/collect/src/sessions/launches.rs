@@ -3,48 +3,29 @@
 //! The process may write anything at any time. The position is kept here, and a slot is copied before it is used. The file
 //! has a fixed size, so that reading it cannot fail.
 
-use std::{
-    io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    ptr::NonNull,
-    sync::atomic::Ordering,
-};
+use std::{io, os::fd::BorrowedFd, sync::atomic::Ordering};
 
-use rustix::{
-    fs::{MemfdFlags, SealFlags},
-    mm::{MapFlags, ProtFlags},
-};
 use wire::launches::{BYTES, Header, Launch, SLOTS, Slot, free, offset, written};
+
+use crate::shared_memory::SharedMemory;
 
 /// The memory of one session.
 pub struct Launches {
-    file: OwnedFd,
-    memory: NonNull<Header>,
+    memory: SharedMemory<Header>,
     /// The place that is read next.
     next: u64,
 }
 
-// SAFETY: the mapping is owned by this value; it may be used from any thread that owns the value.
-unsafe impl Send for Launches {}
-
 impl Launches {
     /// Creates empty memory.
     pub fn new() -> io::Result<Self> {
-        let file = rustix::fs::memfd_create(c"warpscope-launches", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::ftruncate(&file, BYTES as u64)?;
-        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        // SAFETY: a new mapping of a whole file, which can no longer shrink.
-        let memory = unsafe {
-            let protection = ProtFlags::READ | ProtFlags::WRITE;
-            rustix::mm::mmap(std::ptr::null_mut(), BYTES, protection, MapFlags::SHARED, &file, 0)?
-        };
-        let memory = NonNull::new(memory.cast::<Header>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { file, memory, next: 0 })
+        let memory = SharedMemory::<Header>::new(c"warpscope-launches", BYTES)?;
+        Ok(Self { memory, next: 0 })
     }
 
     /// Returns the file for the process to map.
     pub fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        self.memory.file()
     }
 
     /// Passes on up to `most` launches, in the order in which they were claimed, up to the first that is not written yet.
@@ -64,7 +45,7 @@ impl Launches {
 
     fn read_next(&mut self, each: &mut dyn FnMut(Launch)) -> bool {
         // SAFETY: the slot of any place is within the mapping, and all of it is atomic.
-        let slot = unsafe { self.memory.byte_add(offset(self.next)).cast::<Slot>().as_ref() };
+        let slot = unsafe { self.memory.start().byte_add(offset(self.next)).cast::<Slot>().as_ref() };
         if slot.state.load(Ordering::Acquire) != written(self.next) {
             return false;
         }
@@ -72,13 +53,6 @@ impl Launches {
         slot.state.store(free(self.next + SLOTS as u64), Ordering::Release);
         self.next += 1;
         true
-    }
-}
-
-impl Drop for Launches {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nothing refers to it any more. A failure cannot be handled.
-        let _ = unsafe { rustix::mm::munmap(self.memory.as_ptr().cast(), BYTES) };
     }
 }
 
@@ -90,9 +64,9 @@ mod tests {
         /// Writes a launch as the injected library does, or only claims its place.
         fn claim(&self, correlation: u32, whole: bool) {
             // SAFETY: as in `read_next`.
-            let place = unsafe { self.memory.as_ref() }.next.fetch_add(1, Ordering::Relaxed);
+            let place = unsafe { self.memory.start().as_ref() }.next.fetch_add(1, Ordering::Relaxed);
             // SAFETY: as above.
-            let slot = unsafe { self.memory.byte_add(offset(place)).cast::<Slot>().as_ref() };
+            let slot = unsafe { self.memory.start().byte_add(offset(place)).cast::<Slot>().as_ref() };
             assert_eq!(slot.state.load(Ordering::Acquire), free(place));
             let launch = Launch {
                 correlation,

@@ -47,8 +47,8 @@ const PACKETS_OF_ONE: usize = 64;
 /// How long the welcome is delayed for unwind tables. The library waits twice as long.
 const MOST_DELAY: Duration = Duration::from_secs(10);
 /// The most launches read from memory per round, and per round and connection.
-const LAUNCHES: usize = 1 << 18;
-const LAUNCHES_OF_ONE: usize = wire::launches::SLOTS;
+const LAUNCHES: usize = 1 << 16;
+const LAUNCHES_OF_ONE: usize = 4096;
 /// The most memory for known stacks of all sessions.
 const MOST_KNOWN_BYTES: usize = 64 << 20;
 
@@ -361,7 +361,7 @@ impl Sessions {
     }
 
     /// Handles the discovery that a process runs Python: if its threads do not know that, the probe takes their Python stacks.
-    pub fn runs_python(&self, process: ProcessId) {
+    pub fn found_python(&self, process: ProcessId) {
         let known = self.connections.iter().filter(|c| c.process == process).filter_map(|c| c.known.as_ref());
         known.filter(|known| !known.has_python()).for_each(|known| known.set_without_probe(false));
     }

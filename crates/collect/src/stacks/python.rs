@@ -167,7 +167,7 @@ impl Pythons {
     }
 
     /// Whether a native stack shows that its thread has no Python frames: it is whole, and none of it is the interpreter's.
-    pub fn are_not_on(&self, image: ProcessId, stack: &Stack) -> bool {
+    pub fn shows_no_frames(&self, image: ProcessId, stack: &Stack) -> bool {
         let Some(image) = self.images.get(&image).filter(|image| image.process.is_some()) else { return false };
         let is_interpreter = |frame: &Frame| match frame {
             Frame::User(address) => image.interpreter.iter().any(|range| range.contains(address)),
