@@ -26,6 +26,7 @@ static uint32_t (*disable)(uint32_t kind);
 static uint32_t (*flush_all)(uint32_t forced);
 static uint32_t (*subscribe)(void **subscriber, void (*callback)(void *, uint32_t, uint32_t, const void *), void *data);
 static uint32_t (*unsubscribe)(void *subscriber);
+static uint32_t (*finalize)(void);
 static uint32_t (*enable_callback)(uint32_t on, void *subscriber, uint32_t domain, uint32_t id);
 
 /* Buffers are reused: the cost of new pages would be attributed to CUPTI. A free buffer begins with the address of the next one. */
@@ -33,7 +34,7 @@ static pthread_mutex_t buffers_lock = PTHREAD_MUTEX_INITIALIZER;
 static void *free_buffers;
 
 static pthread_mutex_t flush_lock = PTHREAD_MUTEX_INITIALIZER;
-static int ending; /* protected by flush_lock */
+static int ending, finalized; /* protected by flush_lock */
 
 static atomic_ullong kernels;
 static const char *failure;
@@ -74,7 +75,7 @@ static void *flush_loop(void *unused)
         nanosleep(&period, NULL);
         pthread_mutex_lock(&flush_lock);
         int stop = ending;
-        if (!stop)
+        if (!stop && !finalized)
             flush_all(0);
         pthread_mutex_unlock(&flush_lock);
         if (stop)
@@ -147,6 +148,7 @@ static const char *start(void)
     disable = (uint32_t(*)(uint32_t))dlsym(cupti, "cuptiActivityDisable");
     subscribe = (uint32_t(*)(void **, void (*)(void *, uint32_t, uint32_t, const void *), void *))dlsym(cupti, "cuptiSubscribe");
     unsubscribe = (uint32_t(*)(void *))dlsym(cupti, "cuptiUnsubscribe");
+    finalize = (uint32_t(*)(void))dlsym(cupti, "cuptiFinalize");
     enable_callback = (uint32_t(*)(uint32_t, void *, uint32_t, uint32_t))dlsym(cupti, "cuptiEnableCallback");
     if (!register_callbacks || !get_next_record || !enable || !disable || !flush_all)
         return "this libcupti lacks a function";
@@ -172,13 +174,19 @@ __attribute__((visibility("default"))) int InitializeInjection(void)
     return 1;
 }
 
-/* For a program that enables and disables the records itself, while no thread launches. */
+/* For a program that controls the client itself, while no thread launches. */
 __attribute__((visibility("default"))) void bare_cupti_enable(void)
 {
-    if (!enable)
+    if (!enable) {
         InitializeInjection();
-    else if (!failure)
+    } else if (!failure) {
+        /* Finalizing has forgotten them. */
+        register_callbacks(buffer_requested, buffer_completed);
         enable(KIND_CONCURRENT_KERNEL);
+        pthread_mutex_lock(&flush_lock);
+        finalized = 0;
+        pthread_mutex_unlock(&flush_lock);
+    }
 }
 
 __attribute__((visibility("default"))) void bare_cupti_disable(void)
@@ -189,8 +197,6 @@ __attribute__((visibility("default"))) void bare_cupti_disable(void)
     }
 }
 
-/* The same with a callback at the entry and the exit of each launch, which does nothing: what a client needs to know the launch of a
- * kernel. */
 static void *subscriber;
 
 static void on_launch(void *data, uint32_t domain, uint32_t id, const void *info)
@@ -198,11 +204,15 @@ static void on_launch(void *data, uint32_t domain, uint32_t id, const void *info
     (void)data, (void)domain, (void)id, (void)info;
 }
 
-__attribute__((visibility("default"))) void bare_cupti_enable_callbacks(void)
+/* A callback at the entry and the exit of each launch, which does nothing: what a client needs to know the launch of a kernel. */
+__attribute__((visibility("default"))) void bare_cupti_subscribe(void)
 {
     /* cuLaunchKernel and cuLaunchKernelEx, each also for the default stream of a thread; cudaLaunchKernel likewise. */
     static const uint32_t driver[] = {307, 442, 652, 653}, runtime[] = {211, 214};
-    bare_cupti_enable();
+    if (!enable) {
+        bare_cupti_enable();
+        bare_cupti_disable();
+    }
     if (failure || !subscribe || !enable_callback || subscribe(&subscriber, on_launch, NULL) != 0)
         return;
     for (size_t i = 0; i < sizeof(driver) / sizeof(*driver); i++)
@@ -211,10 +221,35 @@ __attribute__((visibility("default"))) void bare_cupti_enable_callbacks(void)
         enable_callback(1, subscriber, RUNTIME_API, runtime[i]);
 }
 
-__attribute__((visibility("default"))) void bare_cupti_disable_callbacks(void)
+static void leave(void)
 {
     if (subscriber && unsubscribe)
         unsubscribe(subscriber);
     subscriber = NULL;
+}
+
+__attribute__((visibility("default"))) void bare_cupti_enable_callbacks(void)
+{
+    bare_cupti_enable();
+    bare_cupti_subscribe();
+}
+
+__attribute__((visibility("default"))) void bare_cupti_disable_callbacks(void)
+{
+    leave();
     bare_cupti_disable();
+}
+
+/* Removes CUPTI from the process. Returns 0 if that worked; the client can be enabled again. */
+__attribute__((visibility("default"))) uint32_t bare_cupti_finalize(void)
+{
+    if (!enable || failure)
+        return 0;
+    leave();
+    pthread_mutex_lock(&flush_lock);
+    flush_all(1);
+    uint32_t result = finalize ? finalize() : 1;
+    finalized = 1;
+    pthread_mutex_unlock(&flush_lock);
+    return result;
 }

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Measures what CUPTI itself costs in the launch-bound training step, state by state, within one process.
+
+    bench/programs/cupti_states.py [--pairs 100]
+
+The speed of a program changes from one second to the next by more than CUPTI costs, so the state changes every 40 ms, and each block of steps
+is compared with the two around it, in which CUPTI was finalized. Prints the mean and the median of these ratios, and the standard error of the mean.
+"""
+
+import argparse
+import ctypes
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+import train_small
+
+HERE = Path(__file__).resolve().parent
+# What the client calls to get into the state.
+STATES = {
+    "nothing": [],
+    "callbacks at launches": ["subscribe"],
+    "records, disabled again": ["enable", "disable"],
+    "records": ["enable"],
+    "records and callbacks": ["enable", "subscribe"],
+}
+STEPS = 14
+
+
+def block(step):
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    for _ in range(STEPS):
+        step()
+    torch.cuda.synchronize()
+    return time.perf_counter() - begin
+
+
+def compare(step, client, calls, pairs):
+    """Returns the ratio of each block in the state to those before and after it."""
+    ratios, before = [], block(step)
+    for _ in range(pairs):
+        for call in calls:
+            getattr(client, f"bare_cupti_{call}")()
+        step()
+        here = block(step)
+        if client.bare_cupti_finalize() != 0:
+            raise SystemExit("cuptiFinalize failed")
+        step()
+        after = block(step)
+        ratios.append(2 * here / (before + after))
+        before = after
+    return ratios
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Measure what CUPTI itself costs, state by state.")
+    parser.add_argument("--pairs", type=int, default=100)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="warpscope-cupti-") as directory:
+        library = Path(directory) / "bare_cupti.so"
+        source = HERE.parent / "launch/bare_cupti.c"
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source, "-lpthread", "-ldl"], check=True)
+        client = ctypes.CDLL(str(library))
+    step = train_small.training()
+    for _ in range(200):
+        step()
+    for state, calls in STATES.items():
+        ratios = compare(step, client, calls, options.pairs)
+        error = statistics.stdev(ratios) / len(ratios) ** 0.5
+        print(f"{state:<26} {statistics.mean(ratios):.3f} +- {error:.3f}, median {statistics.median(ratios):.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
