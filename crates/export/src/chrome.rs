@@ -5,8 +5,8 @@
 //! read: only events that wait for their launch are kept.
 
 use std::{
-    collections::{BTreeMap, HashMap},
     io::{self, Write},
+    sync::Arc,
 };
 
 use model::{
@@ -15,11 +15,12 @@ use model::{
     gpu_counters::Source,
     profile::Profile,
 };
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::{
     chrome::{
-        json::Json,
+        json::{Json, Object},
         stacks::Stacks,
         tracks::{Tracks, gpu_pid},
     },
@@ -50,22 +51,22 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
         tracks: Tracks::new(profile),
         kernels: SessionKernels::new(profile),
         stacks: Stacks::new(profile),
-        lanes: HashMap::new(),
-        flows: 0,
+        lanes: FxHashMap::default(),
         is_trace: is_trace(profile),
         power: Power::new(profile),
         reader: Reader::again(profile),
-        json: Json { out, buffer: Vec::new(), first: true },
+        json: Json::new(out),
     };
-    trace.json.out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n")?;
+    trace.json.file()?.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n")?;
     trace.events(view, events)?;
     trace.tracks.write(profile, &trace.lanes, &mut trace.json)?;
-    trace.json.out.write_all(b"\n],\"stackFrames\":")?;
-    trace.stacks.write(trace.json.out)?;
-    trace.json.out.write_all(b",\"otherData\":")?;
-    serde_json::to_writer(&mut *trace.json.out, &Other::of(profile))?;
-    trace.json.out.write_all(b"}\n")?;
-    trace.json.out.flush()
+    let out = trace.json.file()?;
+    out.write_all(b"\n],\"stackFrames\":")?;
+    trace.stacks.write(out)?;
+    out.write_all(b",\"otherData\":")?;
+    serde_json::to_writer(&mut *out, &Other::of(profile))?;
+    out.write_all(b"}\n")?;
+    out.flush()
 }
 
 /// Metadata of the whole trace.
@@ -93,87 +94,65 @@ impl<'a> Other<'a> {
     }
 }
 
-/// One event of the format. `ph`: X is a slice, i an instant, s and f the ends of an arrow, C the value of a counter.
-#[derive(Serialize)]
-struct Entry<'a, A: Serialize> {
-    ph: char,
+/// One event of the format. `ph`: X is a slice, i an instant, C the value of a counter. An arrow leads from the slice with
+/// `flow_out` to those with `flow_in` and the same `bind_id`.
+struct Entry<'a> {
+    ph: &'static str,
     name: &'a str,
     cat: &'static str,
-    pid: u32,
-    tid: u32,
-    ts: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dur: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<u64>,
-    /// An arrow ends at the enclosing slice, not at the next one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bp: Option<char>,
+    track: (u32, u32),
+    /// Microseconds of both are written.
+    ts: Time,
+    dur: Option<u64>,
+    arrow: Option<Arrow>,
     /// An instant belongs to its thread (t), or to all (g).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    s: Option<char>,
+    s: Option<&'static str>,
     /// The innermost frame of its stack.
-    #[serde(skip_serializing_if = "Option::is_none")]
     sf: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    args: Option<A>,
 }
 
-type NoArgs = ();
+/// Whether it is before the start of the recording, and the nanoseconds between both.
+type Time = (bool, u64);
 
-impl<'a, A: Serialize> Entry<'a, A> {
-    fn new(ph: char, name: &'a str, cat: &'static str, (pid, tid): (u32, u32), ts: f64) -> Self {
-        Self { ph, name, cat, pid, tid, ts, dur: None, id: None, bp: None, s: None, sf: None, args: None }
-    }
-}
-
-#[derive(Serialize)]
-struct LaunchArgs {
-    correlation: u32,
+/// The arrow from a launch to its work, and which end of it this is.
+#[derive(Clone, Copy)]
+struct Arrow {
     session: SessionId,
-    cpu: u32,
-}
-
-#[derive(Serialize)]
-struct SampleArgs {
-    cpu: u32,
-}
-
-#[derive(Serialize)]
-struct PowerArgs {
-    #[serde(rename = "W")]
-    watts: f64,
-}
-
-#[derive(Serialize)]
-struct SyncArgs {
     correlation: u32,
-    context: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stream: Option<u32>,
+    end: &'static str,
 }
 
-#[derive(Default, Serialize)]
-struct ActivityArgs {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    grid: Option<[u32; 3]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    block: Option<[u32; 3]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    registers: Option<u16>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    shared_memory: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bytes: Option<u64>,
-    #[serde(rename = "GB/s", skip_serializing_if = "Option::is_none")]
-    gb_per_s: Option<f64>,
-    correlation: u32,
-    session: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    graph_node: Option<u64>,
-    /// The innermost frame of the stack that created the node.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    capture: Option<u32>,
+impl<'a> Entry<'a> {
+    fn new(ph: &'static str, name: &'a str, cat: &'static str, track: (u32, u32), ts: Time) -> Self {
+        Self { ph, name, cat, track, ts, dur: None, arrow: None, s: None, sf: None }
+    }
+
+    /// Begins the arrow to the work of a launch.
+    fn launches(&mut self, session: SessionId, correlation: u32) {
+        self.arrow = Some(Arrow { session, correlation, end: "flow_out" });
+    }
+
+    fn write(&self, object: &mut Object<'_>) {
+        object.word("ph", self.ph);
+        object.text("name", self.name);
+        object.word("cat", self.cat);
+        object.number("pid", self.track.0);
+        object.number("tid", self.track.1);
+        object.micros("ts", self.ts);
+        if let Some(dur) = self.dur {
+            object.micros("dur", (false, dur));
+        }
+        if let Some(Arrow { session, correlation, end }) = self.arrow {
+            object.number("bind_id", u64::from(session.0) << 32 | u64::from(correlation));
+            object.flag(end);
+        }
+        if let Some(s) = self.s {
+            object.word("s", s);
+        }
+        if let Some(sf) = self.sf {
+            object.number("sf", sf);
+        }
+    }
 }
 
 struct Trace<'a> {
@@ -182,8 +161,7 @@ struct Trace<'a> {
     tracks: Tracks,
     kernels: SessionKernels<'a>,
     stacks: Stacks<'a>,
-    lanes: HashMap<u32, Lanes>,
-    flows: u64,
+    lanes: FxHashMap<u32, Lanes>,
     /// Launches are inside the calls that made them, and need no slices of their own.
     is_trace: bool,
     power: Power,
@@ -214,9 +192,9 @@ impl Trace<'_> {
             Moment::Switch(switch) => self.switch(switch),
             Moment::Range(range) => self.range(range),
             Moment::Dump(dump) => {
-                let mut mark = Entry::<NoArgs>::new('i', &dump.text, "dump", (0, 0), self.at(dump.time));
-                mark.s = Some('g');
-                self.json.event(&mark)
+                let mut mark = Entry::new("i", &dump.text, "dump", (0, 0), self.at(dump.time));
+                mark.s = Some("g");
+                self.json.event(|event| mark.write(event))
             }
             Moment::Launch(_) | Moment::Wait(_) => Ok(()),
         })?;
@@ -234,11 +212,18 @@ impl Trace<'_> {
             LaunchKind::Graph => "launch graph",
         };
         let track = self.thread(launch.process, launch.tid);
-        let mut slice = Entry::new('X', name, "launch", track, self.at(launch.time));
-        slice.dur = Some(micros(length));
+        let mut slice = Entry::new("X", name, "launch", track, self.at(launch.time));
+        slice.dur = Some(length);
         slice.sf = Some(self.stacks.get(launch.stack));
-        slice.args = Some(LaunchArgs { correlation: launch.correlation, session: launch.session, cpu: launch.cpu });
-        self.json.event(&slice)
+        slice.launches(launch.session, launch.correlation);
+        self.json.event(|event| {
+            slice.write(event);
+            event.object("args", |args| {
+                args.number("correlation", launch.correlation);
+                args.number("session", launch.session.0);
+                args.number("cpu", launch.cpu);
+            });
+        })
     }
 
     fn activity(&mut self, joined: &Joined<'_>) -> io::Result<()> {
@@ -248,49 +233,48 @@ impl Trace<'_> {
             return Ok(());
         }
         let duration = activity.duration();
-        let rate = |bytes: u64| (duration > 0).then(|| round(bytes as f64 / duration as f64));
-        let mut args = ActivityArgs {
-            correlation: activity.correlation,
-            session: activity.session.0,
-            graph_node: (activity.graph_node != 0).then_some(activity.graph_node),
-            ..ActivityArgs::default()
+        let (name, category): (Arc<str>, _) = match activity.work {
+            Work::Kernel { name, .. } => (self.kernels.name(activity.session, name), "kernel"),
+            Work::Copy { direction, .. } => (format!("Memcpy {direction}").into(), "copy"),
+            Work::Memset { .. } => ("Memset".into(), "memset"),
         };
-        let (name, category) = match activity.work {
-            Work::Kernel { name, grid, block, registers, shared_memory } => {
-                (args.grid, args.block) = (Some(grid), Some(block));
-                (args.registers, args.shared_memory) = (Some(registers), Some(shared_memory));
-                (self.kernels.name(activity.session, name).to_string(), "kernel")
-            }
-            Work::Copy { direction, bytes, .. } => {
-                (args.bytes, args.gb_per_s) = (Some(bytes), rate(bytes));
-                (format!("Memcpy {direction}"), "copy")
-            }
-            Work::Memset { bytes, .. } => {
-                (args.bytes, args.gb_per_s) = (Some(bytes), rate(bytes));
-                ("Memset".to_owned(), "memset")
-            }
-        };
-        args.capture = capture.map(|capture| self.stacks.get(capture));
+        let capture = capture.map(|capture| self.stacks.get(capture));
         let (pid, first) = self.tracks.stream(self.profile, activity);
         let track = (pid, self.lanes.entry(first).or_default().place(first, activity.start, activity.end));
-        let mut slice = Entry::new('X', &name, category, track, relative(activity.start, self.origin));
-        slice.dur = Some(micros(duration));
-        slice.sf = launch.map(|launch| self.stacks.get(launch.stack));
-        slice.args = Some(args);
-        self.json.event(&slice)?;
-        launch.map_or(Ok(()), |launch| self.arrow(launch, track, activity.start))
-    }
-
-    fn arrow(&mut self, launch: &Launch, to: (u32, u32), start: u64) -> io::Result<()> {
-        self.flows += 1;
-        let from = self.thread(launch.process, launch.tid);
-        // One nanosecond into both slices, so that the ends are inside them whatever order viewers read them in.
-        let mut tail = Entry::<NoArgs>::new('s', "launch", "flow", from, self.at(launch.time.saturating_add(1)));
-        tail.id = Some(self.flows);
-        self.json.event(&tail)?;
-        let mut head = Entry::<NoArgs>::new('f', "launch", "flow", to, self.at(start.saturating_add(1)));
-        (head.id, head.bp) = (Some(self.flows), Some('e'));
-        self.json.event(&head)
+        let mut slice = Entry::new("X", &name, category, track, self.at(activity.start));
+        slice.dur = Some(duration);
+        if let Some(&Launch { session, correlation, stack, .. }) = launch {
+            slice.sf = Some(self.stacks.get(stack));
+            slice.arrow = Some(Arrow { session, correlation, end: "flow_in" });
+        }
+        self.json.event(|event| {
+            slice.write(event);
+            event.object("args", |args| {
+                match activity.work {
+                    Work::Kernel { grid, block, registers, shared_memory, .. } => {
+                        args.numbers("grid", grid);
+                        args.numbers("block", block);
+                        args.number("registers", registers);
+                        args.number("shared_memory", shared_memory);
+                    }
+                    Work::Copy { bytes, .. } | Work::Memset { bytes, .. } => {
+                        args.number("bytes", bytes);
+                        if duration > 0 {
+                            args.value("GB/s", &round(bytes as f64 / duration as f64));
+                        }
+                    }
+                }
+                args.number("correlation", activity.correlation);
+                args.number("session", activity.session.0);
+                if activity.graph_node != 0 {
+                    args.number("graph_node", activity.graph_node);
+                }
+                // The innermost frame of the stack that created the node.
+                if let Some(capture) = capture {
+                    args.number("capture", capture);
+                }
+            });
+        })
     }
 
     fn sync(&mut self, sync: &Sync) -> io::Result<()> {
@@ -299,11 +283,18 @@ impl Trace<'_> {
         }
         let (pid, first) = self.tracks.waits(self.profile, sync.session);
         let track = (pid, self.lanes.entry(first).or_default().place(first, sync.start, sync.end));
-        let mut slice = Entry::new('X', names::sync(sync.kind), "wait", track, self.at(sync.start));
-        slice.dur = Some(micros(sync.end - sync.start));
-        let stream = (sync.stream != u32::MAX).then_some(sync.stream);
-        slice.args = Some(SyncArgs { correlation: sync.correlation, context: sync.context, stream });
-        self.json.event(&slice)
+        let mut slice = Entry::new("X", names::sync(sync.kind), "wait", track, self.at(sync.start));
+        slice.dur = Some(sync.end - sync.start);
+        self.json.event(|event| {
+            slice.write(event);
+            event.object("args", |args| {
+                args.number("correlation", sync.correlation);
+                args.number("context", sync.context);
+                if sync.stream != u32::MAX {
+                    args.number("stream", sync.stream);
+                }
+            });
+        })
     }
 
     /// Writes a time without records, once its end is known.
@@ -314,17 +305,19 @@ impl Trace<'_> {
         let (pid, first) = self.tracks.waits(self.profile, pause.session);
         let track = (pid, self.lanes.entry(first).or_default().place(first, pause.from, pause.to));
         let name = names::pause(pause);
-        let mut slice = Entry::<NoArgs>::new('X', &name, "pause", track, self.at(pause.from));
-        slice.dur = Some(micros(pause.to.saturating_sub(pause.from)));
-        self.json.event(&slice)
+        let mut slice = Entry::new("X", &name, "pause", track, self.at(pause.from));
+        slice.dur = Some(pause.to.saturating_sub(pause.from));
+        self.json.event(|event| slice.write(event))
     }
 
     /// Writes the power up to a reading, from the one before on.
     fn energy(&mut self, reading: &Energy) -> io::Result<()> {
         let Some((device, start, watts)) = self.power.read(reading) else { return Ok(()) };
-        let mut value = Entry::new('C', "power (NVML)", "power", (gpu_pid(device), 0), self.at(start));
-        value.args = Some(PowerArgs { watts: round(watts) });
-        self.json.event(&value)
+        let value = Entry::new("C", "power (NVML)", "power", (gpu_pid(device), 0), self.at(start));
+        self.json.event(|event| {
+            value.write(event);
+            event.object("args", |args| args.value("W", &round(watts)));
+        })
     }
 
     /// Writes what a performance monitor measured between two samples, from the first on.
@@ -354,9 +347,11 @@ impl Trace<'_> {
             let Some((name, unit)) = source.metric(number) else { continue };
             let name = format!("{name} ({})", source.text());
             let category = if source == Source::Gpm { "gpm" } else { "pm" };
-            let mut entry = Entry::new('C', &name, category, (gpu_pid(device), 0), self.at(time));
-            entry.args = Some(BTreeMap::from([(unit.text(), value)]));
-            self.json.event(&entry)?;
+            let entry = Entry::new("C", &name, category, (gpu_pid(device), 0), self.at(time));
+            self.json.event(|event| {
+                entry.write(event);
+                event.object("args", |args| args.value(unit.text(), &value));
+            })?;
         }
         Ok(())
     }
@@ -366,13 +361,13 @@ impl Trace<'_> {
         let ranges = &self.profile.ranges;
         let name = ranges.path(ranges.number(range.session, range.path)).pop().unwrap_or("[unknown]");
         let ts = self.at(range.start);
-        let mut entry = Entry::<NoArgs>::new(if range.mark { 'i' } else { 'X' }, name, "nvtx", track, ts);
+        let mut entry = Entry::new(if range.mark { "i" } else { "X" }, name, "nvtx", track, ts);
         if range.mark {
-            entry.s = Some('t');
+            entry.s = Some("t");
         } else {
-            entry.dur = Some(micros(range.end.saturating_sub(range.start)));
+            entry.dur = Some(range.end.saturating_sub(range.start));
         }
-        self.json.event(&entry)
+        self.json.event(|event| entry.write(event))
     }
 
     fn sample(&mut self, sample: &Sample) -> io::Result<()> {
@@ -380,29 +375,21 @@ impl Trace<'_> {
         let ts = self.at(sample.time);
         let innermost = self.stacks.get(sample.stack);
         let name = self.stacks.name(innermost);
-        let mut instant = Entry::new('i', &name, "sample", track, ts);
-        (instant.s, instant.sf) = (Some('t'), Some(innermost));
-        instant.args = Some(SampleArgs { cpu: sample.cpu });
-        self.json.event(&instant)
+        let mut instant = Entry::new("i", &name, "sample", track, ts);
+        (instant.s, instant.sf) = (Some("t"), Some(innermost));
+        self.json.event(|event| {
+            instant.write(event);
+            event.object("args", |args| args.number("cpu", sample.cpu));
+        })
     }
 
     fn thread(&mut self, process: ProcessId, tid: u32) -> (u32, u32) {
         self.tracks.thread(self.profile, process, tid)
     }
 
-    fn at(&self, time: u64) -> f64 {
-        relative(time, self.origin)
+    fn at(&self, time: u64) -> Time {
+        (time < self.origin, time.abs_diff(self.origin))
     }
-}
-
-/// Microseconds from the start; negative before it.
-fn relative(time: u64, origin: u64) -> f64 {
-    if time >= origin { micros(time - origin) } else { -micros(origin - time) }
-}
-
-/// Microseconds: a double is exact to the nanosecond for 104 days.
-fn micros(ns: u64) -> f64 {
-    ns as f64 / 1000.0
 }
 
 fn round(rate: f64) -> f64 {

@@ -4,7 +4,6 @@
 //! launch. The library that samply uses writes the format. It keeps the whole profile in memory.
 
 use std::{
-    collections::HashMap,
     io::{self, Write},
     time::{Duration, UNIX_EPOCH},
 };
@@ -18,6 +17,7 @@ use model::{
     event::{FrameKind, Pause, ProcessId, Range, Sample, SessionId, StackId, Work},
     profile::Profile,
 };
+use rustc_hash::FxHashMap;
 
 use crate::{
     events::Events,
@@ -65,9 +65,9 @@ struct Firefox<'a> {
     made: fxprof_processed_profile::Profile,
     origin: u64,
     kernels: SessionKernels<'a>,
-    processes: HashMap<ProcessId, ProcessHandle>,
-    rows: HashMap<Row, ThreadHandle>,
-    stacks: HashMap<(ThreadHandle, StackId), Option<StackHandle>>,
+    processes: FxHashMap<ProcessId, ProcessHandle>,
+    rows: FxHashMap<Row, ThreadHandle>,
+    stacks: FxHashMap<(ThreadHandle, StackId), Option<StackHandle>>,
     categories: Categories,
 }
 
@@ -98,9 +98,9 @@ impl<'a> Firefox<'a> {
             made,
             origin: start.map_or(0, |start| start.time),
             kernels: SessionKernels::new(profile),
-            processes: HashMap::new(),
-            rows: HashMap::new(),
-            stacks: HashMap::new(),
+            processes: FxHashMap::default(),
+            rows: FxHashMap::default(),
+            stacks: FxHashMap::default(),
             categories,
         }
     }

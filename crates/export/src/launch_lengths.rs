@@ -1,8 +1,7 @@
 //! Finds out how long launches took: the thread's next launch reports it.
 
-use std::collections::{BTreeMap, HashMap};
-
 use model::event::{Launch, ProcessId, Returned, SessionId};
+use rustc_hash::FxHashMap;
 
 /// A launch whose length is known, as far as it ever will be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +16,8 @@ pub(crate) struct Launched {
 /// The last launch of each thread.
 #[derive(Default)]
 pub(crate) struct LaunchLengths {
-    last: BTreeMap<(ProcessId, u32), (Launch, Option<u64>)>,
-    threads: HashMap<(SessionId, u32), (ProcessId, u32)>,
+    last: FxHashMap<(ProcessId, u32), (Launch, Option<u64>)>,
+    threads: FxHashMap<(SessionId, u32), (ProcessId, u32)>,
 }
 
 impl LaunchLengths {
@@ -43,7 +42,9 @@ impl LaunchLengths {
 
     /// Returns the last launch of each thread.
     pub(crate) fn finish(self) -> impl Iterator<Item = Launched> {
-        self.last.into_values().map(|(launch, took)| launched(launch, took, None))
+        let mut last: Vec<_> = self.last.into_iter().collect();
+        last.sort_by_key(|(thread, _)| *thread);
+        last.into_iter().map(|(_, (launch, took))| launched(launch, took, None))
     }
 }
 

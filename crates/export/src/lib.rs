@@ -89,7 +89,7 @@ pub fn write<'a>(
         Format::Chrome => chrome::write(profile, view, events()?, out),
         Format::CpuText => cpu_txt::write(profile, view, events()?, out),
         Format::Jsonl => jsonl::write(profile, view, events()?, out),
-        Format::Pprof => pprof::write(profile, view, events()?, out),
+        Format::Pprof => gzip(out, |out| pprof::write(profile, view, events()?, out)),
         Format::Speedscope => speedscope::write(profile, view, events()?, out),
         Format::Csv => view.table.rows(flames, events)?.csv(out),
         Format::Perfetto => perfetto::write(profile, view, events()?, out),
@@ -100,11 +100,12 @@ pub fn write<'a>(
     }
 }
 
-/// Compresses what `write` writes. Level 3 takes a third of the time of the usual 6, for a file that is a tenth larger.
+/// Compresses what `write` writes, at a level that takes less time than the events themselves.
 fn gzip(out: &mut dyn Write, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    let mut out = GzEncoder::new(out, Compression::new(3));
+    // The encoder clears its buffer at every call, however short.
+    let mut out = BufWriter::with_capacity(64 << 10, GzEncoder::new(out, Compression::new(2)));
     write(&mut out)?;
-    out.finish()?.flush()
+    out.into_inner()?.finish()?.flush()
 }
 
 /// Returns the text of a recording: its summary, and for a trace the idle gaps and the timeline. `events` opens the

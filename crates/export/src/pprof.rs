@@ -9,7 +9,6 @@ use std::{
     io::{self, Write},
 };
 
-use flate2::{Compression, write::GzEncoder};
 use model::profile::Profile;
 
 use crate::{
@@ -25,7 +24,7 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
     let weighted = Weighted::of(profile, view, events);
     let mut pprof = Pprof {
         profile,
-        out: GzEncoder::new(out, Compression::default()),
+        out,
         message: Message::default(),
         strings: Strings::default(),
     };
@@ -39,7 +38,7 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
     pprof.locations(&weighted.frames)?;
     pprof.about(&weighted.kinds, weighted.first())?;
     pprof.strings()?;
-    pprof.out.finish()?.flush()
+    pprof.out.flush()
 }
 
 /// Returns a unit as pprof names it.
@@ -51,9 +50,9 @@ fn unit(measure: Measure) -> &'static str {
     }
 }
 
-struct Pprof<'a, W: Write> {
+struct Pprof<'a> {
     profile: &'a Profile,
-    out: GzEncoder<W>,
+    out: &'a mut dyn Write,
     message: Message,
     strings: Strings,
 }
@@ -77,7 +76,7 @@ impl Strings {
     }
 }
 
-impl<W: Write> Pprof<'_, W> {
+impl Pprof<'_> {
     /// Writes the message as a field of the profile.
     fn write(&mut self, fill: impl FnOnce(&mut Message, &mut Strings)) -> io::Result<()> {
         self.message.clear();

@@ -2,12 +2,12 @@
 //! (`stackFrames`). Events refer to their innermost frame (`sf`).
 
 use std::{
-    collections::HashMap,
     io::{self, Write},
     sync::Arc,
 };
 
 use model::{event::StackId, profile::Profile};
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::names;
@@ -15,8 +15,8 @@ use crate::names;
 /// The frames that events refer to.
 pub(super) struct Stacks<'a> {
     profile: &'a Profile,
-    innermost: HashMap<StackId, u32>,
-    known: HashMap<(u32, Arc<str>), u32>,
+    innermost: FxHashMap<StackId, u32>,
+    known: FxHashMap<(u32, Arc<str>), u32>,
     /// The first is number 1.
     frames: Vec<Frame>,
 }
@@ -40,7 +40,7 @@ struct Entry<'a> {
 
 impl<'a> Stacks<'a> {
     pub fn new(profile: &'a Profile) -> Self {
-        Self { profile, innermost: HashMap::new(), known: HashMap::new(), frames: Vec::new() }
+        Self { profile, innermost: FxHashMap::default(), known: FxHashMap::default(), frames: Vec::new() }
     }
 
     /// Returns the number of a stack's innermost frame.

@@ -4,7 +4,7 @@
 //! above the largest pid of Linux (4,194,304).
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     io,
 };
 
@@ -12,9 +12,9 @@ use model::{
     event::{Activity, ProcessId, SessionId},
     profile::Profile,
 };
-use serde::Serialize;
+use rustc_hash::FxHashMap;
 
-use super::json::Json;
+use super::json::{Json, Object};
 use crate::{
     lanes::{LANES, Lanes},
     names,
@@ -28,7 +28,7 @@ const RANGE_TID: u32 = 1_750_000_000;
 
 /// The tracks in use.
 pub struct Tracks {
-    threads: BTreeSet<(u32, u32, ProcessId)>,
+    threads: FxHashMap<(u32, u32), ProcessId>,
     /// The first lane of each stream, by (device, session, context, stream).
     streams: BTreeMap<(u32, SessionId, u32, u32), u32>,
     waits: BTreeMap<SessionId, (u32, u32)>,
@@ -46,7 +46,7 @@ impl Tracks {
         });
         let streams = known.zip(0..).map(|(stream, at)| (stream, STREAM_TID + at * LANES)).collect();
         Self {
-            threads: BTreeSet::new(),
+            threads: FxHashMap::default(),
             streams,
             waits: BTreeMap::new(),
             switches: BTreeMap::new(),
@@ -57,7 +57,8 @@ impl Tracks {
     /// Returns the track of a thread of a process.
     pub fn thread(&mut self, profile: &Profile, process: ProcessId, tid: u32) -> (u32, u32) {
         let pid = profile.processes.get(&process).map_or(0, |p| p.pid);
-        self.threads.insert((pid, tid, process));
+        let last = self.threads.entry((pid, tid)).or_insert(process);
+        *last = process.max(*last);
         (pid, tid)
     }
 
@@ -94,38 +95,38 @@ impl Tracks {
     }
 
     /// Writes the names of all processes and threads in use, GPUs below the processes.
-    pub fn write(&self, profile: &Profile, lanes: &HashMap<u32, Lanes>, json: &mut Json<'_>) -> io::Result<()> {
+    pub fn write(&self, profile: &Profile, lanes: &FxHashMap<u32, Lanes>, json: &mut Json<'_>) -> io::Result<()> {
         let process_name = |pid: u32| names::pid(profile, pid);
         let pids: BTreeSet<u32> =
-            self.threads.iter().map(|(pid, ..)| *pid).chain(self.waits.values().map(|(pid, _)| *pid)).collect();
+            self.threads.keys().map(|(pid, _)| *pid).chain(self.waits.values().map(|(pid, _)| *pid)).collect();
         for (order, &pid) in pids.iter().enumerate() {
-            json.event(&Metadata::process(pid, &process_name(pid)))?;
-            json.event(&Metadata::sort("process_sort_index", pid, 0, order as i64))?;
+            name_process(json, pid, &process_name(pid))?;
+            sort_process(json, pid, order as u32)?;
         }
-        let threads: BTreeMap<(u32, u32), ProcessId> = self.threads.iter().map(|&(p, t, id)| ((p, t), id)).collect();
+        let threads: BTreeMap<(u32, u32), ProcessId> = self.threads.iter().map(|(&track, &id)| (track, id)).collect();
         for ((pid, tid), id) in threads {
             let name = profile.threads.get(&(id, tid)).cloned().unwrap_or_else(|| process_name(pid));
-            json.event(&Metadata::thread(pid, tid, &name))?;
+            name_thread(json, (pid, tid), &name)?;
             if let Some(&beside) = self.ranges.get(&(pid, tid)) {
-                json.event(&Metadata::thread(pid, beside, &format!("{name}, NVTX")))?;
-                json.event(&Metadata::sort("thread_sort_index", pid, beside, i64::from(tid)))?;
+                name_thread(json, (pid, beside), &format!("{name}, NVTX"))?;
+                sort_thread(json, (pid, beside), tid)?;
             }
             if let Some(&beside) = self.switches.get(&(pid, tid)) {
-                json.event(&Metadata::sort("thread_sort_index", pid, tid, i64::from(tid)))?;
-                json.event(&Metadata::thread(pid, beside, &format!("{name}, off the CPU")))?;
-                json.event(&Metadata::sort("thread_sort_index", pid, beside, i64::from(tid)))?;
+                sort_thread(json, (pid, tid), tid)?;
+                name_thread(json, (pid, beside), &format!("{name}, off the CPU"))?;
+                sort_thread(json, (pid, beside), tid)?;
             }
         }
         for &(pid, first) in self.waits.values() {
             for lane in 0..lanes.get(&first).map_or(0, Lanes::count) {
-                json.event(&Metadata::thread(pid, first + lane, "GPU waits"))?;
-                json.event(&Metadata::sort("thread_sort_index", pid, first + lane, i64::from(first + lane)))?;
+                name_thread(json, (pid, first + lane), "GPU waits")?;
+                sort_thread(json, (pid, first + lane), first + lane)?;
             }
         }
         let devices: BTreeSet<u32> = self.streams.keys().map(|(device, ..)| *device).collect();
         for device in devices {
-            json.event(&Metadata::process(gpu_pid(device), &names::gpu(profile, device)))?;
-            json.event(&Metadata::sort("process_sort_index", gpu_pid(device), 0, 1_000_000 + i64::from(device)))?;
+            name_process(json, gpu_pid(device), &names::gpu(profile, device))?;
+            sort_process(json, gpu_pid(device), device.saturating_add(1_000_000))?;
         }
         for (&(device, session, _, stream), &first) in &self.streams {
             let stream = names::stream(profile, session, stream);
@@ -135,8 +136,8 @@ impl Tracks {
                     _ => format!("{stream}, overlapping"),
                 };
                 let (pid, tid) = (gpu_pid(device), first + lane);
-                json.event(&Metadata::thread(pid, tid, &name))?;
-                json.event(&Metadata::sort("thread_sort_index", pid, tid, i64::from(tid)))?;
+                name_thread(json, (pid, tid), &name)?;
+                sort_thread(json, (pid, tid), tid)?;
             }
         }
         Ok(())
@@ -148,32 +149,34 @@ pub fn gpu_pid(device: u32) -> u32 {
     GPU_PID.saturating_add(device)
 }
 
-#[derive(Serialize)]
-struct Metadata<'a> {
-    ph: char,
-    name: &'static str,
-    pid: u32,
-    tid: u32,
-    args: Args<'a>,
+/// An event that names or sorts a track.
+fn metadata(
+    json: &mut Json<'_>,
+    name: &str,
+    (pid, tid): (u32, u32),
+    args: impl FnOnce(&mut Object<'_>),
+) -> io::Result<()> {
+    json.event(|event| {
+        event.word("ph", "M");
+        event.word("name", name);
+        event.number("pid", pid);
+        event.number("tid", tid);
+        event.object("args", args);
+    })
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Args<'a> {
-    Name(&'a str),
-    SortIndex(i64),
+fn name_process(json: &mut Json<'_>, pid: u32, name: &str) -> io::Result<()> {
+    metadata(json, "process_name", (pid, 0), |args| args.text("name", name))
 }
 
-impl<'a> Metadata<'a> {
-    fn process(pid: u32, name: &'a str) -> Self {
-        Self { ph: 'M', name: "process_name", pid, tid: 0, args: Args::Name(name) }
-    }
+fn name_thread(json: &mut Json<'_>, track: (u32, u32), name: &str) -> io::Result<()> {
+    metadata(json, "thread_name", track, |args| args.text("name", name))
+}
 
-    fn thread(pid: u32, tid: u32, name: &'a str) -> Self {
-        Self { ph: 'M', name: "thread_name", pid, tid, args: Args::Name(name) }
-    }
+fn sort_process(json: &mut Json<'_>, pid: u32, index: u32) -> io::Result<()> {
+    metadata(json, "process_sort_index", (pid, 0), |args| args.number("sort_index", index))
+}
 
-    fn sort(name: &'static str, pid: u32, tid: u32, index: i64) -> Self {
-        Self { ph: 'M', name, pid, tid, args: Args::SortIndex(index) }
-    }
+fn sort_thread(json: &mut Json<'_>, track: (u32, u32), index: u32) -> io::Result<()> {
+    metadata(json, "thread_sort_index", track, |args| args.number("sort_index", index))
 }
