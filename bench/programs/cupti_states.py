@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Measures what CUPTI itself costs in the launch-bound training step, state by state, within one process.
+"""Measures what CUPTI itself costs in a launch-bound program, state by state, within one process.
 
-    bench/programs/cupti_states.py [--pairs 100]
+    bench/programs/cupti_states.py [--program decode] [--state records] [--pairs 100]
 
 The speed of a program changes from one second to the next by more than CUPTI costs, so the state changes every 40 ms, and each block of steps
 is compared with the two around it, in which CUPTI was finalized. Prints the mean and the median of these ratios, and the standard error of the mean.
@@ -9,6 +9,7 @@ is compared with the two around it, in which CUPTI was finalized. Prints the mea
 
 import argparse
 import ctypes
+import importlib
 import statistics
 import subprocess
 import tempfile
@@ -16,8 +17,6 @@ import time
 from pathlib import Path
 
 import torch
-
-import train_small
 
 HERE = Path(__file__).resolve().parent
 # What the client calls to get into the state.
@@ -28,13 +27,13 @@ STATES = {
     "records": ["enable"],
     "records and callbacks": ["enable", "subscribe"],
 }
-STEPS = 14
+BLOCK_SECONDS = 0.04
 
 
-def block(step):
+def block(step, steps):
     torch.cuda.synchronize()
     begin = time.perf_counter()
-    for _ in range(STEPS):
+    for _ in range(steps):
         step()
     torch.cuda.synchronize()
     return time.perf_counter() - begin
@@ -42,16 +41,17 @@ def block(step):
 
 def compare(step, client, calls, pairs):
     """Returns the ratio of each block in the state to those before and after it."""
-    ratios, before = [], block(step)
+    steps = max(1, round(BLOCK_SECONDS / block(step, 1)))
+    ratios, before = [], block(step, steps)
     for _ in range(pairs):
         for call in calls:
             getattr(client, f"bare_cupti_{call}")()
         step()
-        here = block(step)
+        here = block(step, steps)
         if client.bare_cupti_finalize() != 0:
             raise SystemExit("cuptiFinalize failed")
         step()
-        after = block(step)
+        after = block(step, steps)
         ratios.append(2 * here / (before + after))
         before = after
     return ratios
@@ -59,6 +59,8 @@ def compare(step, client, calls, pairs):
 
 def main():
     parser = argparse.ArgumentParser(description="Measure what CUPTI itself costs, state by state.")
+    parser.add_argument("--program", default="train_small", choices=["train_small", "decode"])
+    parser.add_argument("--state", action="append", choices=list(STATES), help="measure only this state; may be repeated")
     parser.add_argument("--pairs", type=int, default=100)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="warpscope-cupti-") as directory:
@@ -66,11 +68,11 @@ def main():
         source = HERE.parent / "launch/bare_cupti.c"
         subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source, "-lpthread", "-ldl"], check=True)
         client = ctypes.CDLL(str(library))
-    step = train_small.training()
-    for _ in range(200):
+    step = importlib.import_module(options.program).short_step()
+    for _ in range(100):
         step()
-    for state, calls in STATES.items():
-        ratios = compare(step, client, calls, options.pairs)
+    for state in options.state or STATES:
+        ratios = compare(step, client, STATES[state], options.pairs)
         error = statistics.stdev(ratios) / len(ratios) ** 0.5
         print(f"{state:<26} {statistics.mean(ratios):.3f} +- {error:.3f}, median {statistics.median(ratios):.3f}", flush=True)
 

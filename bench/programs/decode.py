@@ -12,11 +12,20 @@ import qwen3  # noqa: E402
 TOKENS = 16
 
 
-def main():
-    options = timed.parse("Generate tokens.", steps=4, warm_up=1)
+def generating(tokens):
+    """Returns a function that generates this many tokens."""
     model = qwen3.create_model()
     prompt = qwen3.make_prompt(model)
-    timed.run(options, lambda: qwen3.generate(model, prompt, TOKENS), launches_per_step=TOKENS * 1703)
+    return lambda: qwen3.generate(model, prompt, tokens)
+
+
+def short_step():
+    return generating(1)
+
+
+def main():
+    options = timed.parse("Generate tokens.", steps=4, warm_up=1)
+    timed.run(options, generating(TOKENS), launches_per_step=TOKENS * 1703)
 
 
 if __name__ == "__main__":
