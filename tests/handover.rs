@@ -273,3 +273,41 @@ fn boundaries_name_the_line_that_called_backward() {
         assert_eq!(lost(&scene.report("x.wscope")), 2, "{python}");
     }
 }
+
+/// Check that backward work names the forward line that made its node, on request, and only where its number belongs to one
+/// thread.
+#[test]
+fn backward_work_names_its_forward_line() {
+    const ROUNDS: u64 = 20;
+    let script = sources().join("programs/autograd/forward.py").canonicalize().expect("it is there");
+    let built = Scene::new();
+    build(&built);
+    std::fs::create_dir(built.path("site-packages")).expect("a directory");
+    let library = sources().join("programs/autograd/tensor.py");
+    std::fs::copy(library, built.path("site-packages/tensor.py")).expect("it is there");
+    let off = installed().pop().map(|python| (python, false));
+    for (python, option) in installed().into_iter().map(|python| (python, true)).chain(off) {
+        let scene = Scene::new();
+        let command = format!("{python} {} {ROUNDS}", script.display());
+        let options = if option { "--forward-lines" } else { "" };
+        let mut recording = scene.record(&format!("--sim -q --gpu-only {options} -o x.jsonl -o x.wscope"), &command);
+        recording
+            .env("WARPSCOPE_SIM", "kernel_ns=2us")
+            .env("TRAIN_LIBRARIES", built.text(""))
+            .env("PYTHONDONTWRITEBYTECODE", "1");
+        Ended::of(&mut recording).exits(0);
+        let counts = kernels(&scene, |frames, name| {
+            let at = frames.iter().position(|frame| frame.starts_with(BOUNDARY)).expect("a boundary");
+            let line = if name == "several" { "36" } else { "30" };
+            assert_eq!(frames[at], format!("{BOUNDARY}backward (forward.py:{line})]"), "{python}");
+            let forward = frames[at + 1].starts_with("[backward of ").then_some(frames[at + 1]);
+            let expected = (option && name != "several").then(|| format!("[backward of {name}]"));
+            assert_eq!(forward, expected.as_deref(), "{python}: {frames:#?}");
+            assert!(contains(&frames[at + 1..], "work"), "{python}: {frames:#?}");
+        });
+        let of = |line: u32, each: u64| (format!("linear (forward.py:{line})"), each * (ROUNDS + 1));
+        let expected = BTreeMap::from([of(16, 1), of(18, 3), of(23, 2), ("several".to_owned(), 1)]);
+        assert_eq!(counts, expected, "{python}");
+        assert_eq!(lost(&scene.report("x.wscope")), 0, "{python}");
+    }
+}

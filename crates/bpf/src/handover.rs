@@ -63,6 +63,15 @@ impl Recorder {
         Ok(())
     }
 
+    /// Watches the function that numbers the parts of such work, by its return instructions' offsets in the file.
+    pub fn watch_forward(&mut self, file: &Path, returns: &[u64]) -> Result<()> {
+        let programs = &self.skel.progs;
+        let program = if self.multi { &programs.node_made_multi } else { &programs.node_made_single };
+        let links = self.watch_at(program, file, returns)?;
+        self.links.extend(links);
+        Ok(())
+    }
+
     fn watch_at(&self, program: &ProgramMut<'_>, file: &Path, offsets: &[u64]) -> Result<Vec<Link>> {
         let links = if self.multi {
             let offsets = offsets.iter().map(|offset| *offset as usize).collect();

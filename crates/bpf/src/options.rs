@@ -24,6 +24,8 @@ pub struct Options {
     pub off_cpu: Option<u64>,
     /// Find the calls that hand work to other threads.
     pub handover: bool,
+    /// Find the forward code that made the parts of that work, too.
+    pub forward: bool,
     /// Record the memory of PyTorch's caching allocator.
     pub tensors: bool,
     /// Running processes to follow; they become the images 1, 2 and so on.

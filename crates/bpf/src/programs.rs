@@ -37,12 +37,15 @@ pub(crate) fn load(options: &Options, multi: bool, session: bool) -> Result<Reco
     for program in [&mut handover.hand_over_single, &mut handover.hand_back_single, &mut handover.handed_node_single] {
         program.set_autoload(options.handover && !multi);
     }
+    handover.node_made_multi.set_autoload(options.forward && multi);
+    handover.node_made_single.set_autoload(options.forward && !multi);
     open.progs.thread_start.set_autoload(options.handover);
     open.progs.tensor_multi.set_autoload(options.tensors && multi);
     open.progs.tensor_single.set_autoload(options.tensors && !multi);
     if let Some(data) = open.maps.rodata_data.as_deref_mut() {
         data.shortest_wait = options.off_cpu.unwrap_or(0);
         data.waits_recorded = options.off_cpu.is_some();
+        data.forward_found = options.forward;
     }
     open.progs.off_cpu.set_autoload(options.off_cpu.is_some());
     open.progs.off_cpu_end.set_autoload(options.off_cpu.is_some());

@@ -110,6 +110,8 @@ pub enum Record {
     },
     /// A call that hands work to other threads has begun.
     Handover(Handover),
+    /// A part of that work has a cause of its own: the stack is the code that made it, the cause the call.
+    Forward(Handover),
     /// A thread was started.
     Started(Started),
     /// What determined the walk of a launch's stack.
@@ -234,7 +236,7 @@ impl Record {
             Self::Hit(hit) => hit.time,
             Self::Wait(wait) => wait.time,
             Self::Tensor(tensor) => tensor.time,
-            Self::Handover(call) => call.time,
+            Self::Handover(call) | Self::Forward(call) => call.time,
             Self::Started(start) => start.time,
             _ => 0,
         }
@@ -271,6 +273,10 @@ impl Record {
             record_type::RECORD_HANDOVER => {
                 let handover_record { id, image, stack, python, time, tid, cause, .. } = contract::read(bytes)?;
                 Self::Handover(Handover { id, image, stack, python, time, tid, cause: Cause::of(cause) })
+            }
+            record_type::RECORD_FORWARD => {
+                let handover_record { id, image, stack, python, time, tid, cause, .. } = contract::read(bytes)?;
+                Self::Forward(Handover { id, image, stack, python, time, tid, cause: Cause::of(cause) })
             }
             record_type::RECORD_START => {
                 let start_record { image, tid, creator, stack, python, time, cause, .. } = contract::read(bytes)?;

@@ -22,12 +22,7 @@ use crate::{
 /// Writes the stacks of a recording with all their weights.
 pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Write) -> io::Result<()> {
     let weighted = Weighted::of(profile, view, events);
-    let mut pprof = Pprof {
-        profile,
-        out,
-        message: Message::default(),
-        strings: Strings::default(),
-    };
+    let mut pprof = Pprof { profile, out, message: Message::default(), strings: Strings::default() };
     pprof.strings.index("");
     for kind in &weighted.kinds {
         pprof.value_type(1, &kind.name, unit(kind.measure))?;

@@ -35,6 +35,7 @@ pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitC
         output: output.clone(),
         sim: true,
         no_handover: false,
+        forward_lines: false,
         no_inject: false,
         no_python: false,
         graph_level: false,

@@ -3,6 +3,7 @@
  * node that calls backward itself continues to evaluate nodes of its device until that call is complete. */
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -20,9 +21,18 @@ template <class T> struct intrusive_ptr {
 };
 }
 
+namespace at { namespace sequence_number {
+static thread_local uint64_t next;
+
+__attribute__((noinline)) uint64_t get_and_increment() { return next++; }
+}}
+
 namespace torch { namespace autograd {
 
+/* As in PyTorch, its number follows the pointers of its class and of std::enable_shared_from_this. */
 struct Node {
+    void *pointers[3];
+    uint64_t sequence_nr;
     work what;
 };
 struct InputBuffer {};
@@ -125,11 +135,13 @@ static Engine &engine() {
 
 }}
 
+unsigned long engine_number(void) { return at::sequence_number::get_and_increment(); }
+
 void engine_backward(const work *nodes, int count, work completed) {
     using namespace torch::autograd;
     Engine &engine = torch::autograd::engine();
     auto task = std::make_shared<GraphTask>();
-    for (int i = 0; i < count; i++) task->nodes.push_back({nodes[i]});
+    for (int i = 0; i < count; i++) task->nodes.push_back({{}, nodes[i].number - 1, nodes[i]});
     task->callback = completed;
     task->outstanding = count;
     if (!local_ready_queue) local_ready_queue = std::make_shared<ReadyQueue>();

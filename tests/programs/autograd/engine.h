@@ -9,6 +9,7 @@ struct work {
     int device;
     void (*apply)(void *);
     void *argument;
+    unsigned long number; /* that engine_number returned when the node was made, plus 1; 0 for none */
 };
 
 #ifdef __cplusplus
@@ -17,6 +18,8 @@ extern "C" {
 /* Runs the nodes and, on the thread that completes the last one, `completed`, if its function is not null. Without nodes, an
  * exception leaves the engine's function. */
 void engine_backward(const struct work *nodes, int count, struct work completed);
+/* Makes a node: returns its number, which counts for each thread. */
+unsigned long engine_number(void);
 #ifdef __cplusplus
 }
 #endif

@@ -5,6 +5,24 @@ import os
 library = ctypes.CDLL(os.path.join(os.environ["TRAIN_LIBRARIES"], "libtrain.so"))
 
 
+library.make.restype = ctypes.c_ulong
+
+
+class Graph:
+    """Nodes that are made in the forward pass, each with the name of its kernel."""
+
+    def __init__(self):
+        self.nodes = []
+
+    def linear(self, name):
+        self.nodes.append((name.encode(), library.make()))
+
+    def backward(self):
+        names, numbers = zip(*self.nodes)
+        count = len(names)
+        library.differentiate((ctypes.c_char_p * count)(*names), (ctypes.c_ulong * count)(*numbers), count)
+
+
 class Tensor:
     def __init__(self, name):
         # The engine keeps the address only during the call.

@@ -51,7 +51,7 @@ static inline __attribute__((always_inline)) void launch(const char *name) {
 __attribute__((noinline)) void work(void *name) { launch(name); }
 
 static inline __attribute__((always_inline)) void backward(const struct work *nodes, int count) {
-    engine_backward(nodes, count, (struct work){0, NULL, NULL});
+    engine_backward(nodes, count, (struct work){0, NULL, NULL, 0});
 }
 #define BACKWARD(...)                                                                                                      \
     const struct work nodes[] = {__VA_ARGS__};                                                                             \
@@ -73,7 +73,7 @@ __attribute__((noinline)) void broken(void) {
 /* The work of the completed call. */
 __attribute__((noinline)) void second(void) {
     const struct work node = {1, work, "second|work"};
-    engine_backward(&node, 1, (struct work){0, work, "second|work"});
+    engine_backward(&node, 1, (struct work){0, work, "second|work", 0});
 }
 
 /* A call within the work of a call, on the same thread. */
@@ -165,6 +165,16 @@ void start(void) {
 /* For Python: one call, with this work on both devices. */
 void call(const char *name, const char *own) {
     BACKWARD({0, work, (void *)name}, {1, work, (void *)name}, {CALLER, work, (void *)own});
+}
+
+/* For Python: makes a node, and returns its number. */
+unsigned long make(void) { return engine_number(); }
+
+/* For Python: one call, with the work of nodes that were made before, on the devices in turn. */
+void differentiate(char *const *names, const unsigned long *numbers, int count) {
+    struct work nodes[count];
+    for (int i = 0; i < count; i++) nodes[i] = (struct work){i % DEVICES, work, names[i], numbers[i] + 1};
+    backward(nodes, count);
 }
 
 int main(int count, char **arguments) {

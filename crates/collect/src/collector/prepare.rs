@@ -113,7 +113,7 @@ impl Prepared {
         }
         let pythons = if python { Some(Pythons::new(recorder.python_maps()?)) } else { None };
         let period = programs.sample_hz.map_or(0, |hz| 1_000_000_000 / u64::from(hz.max(1)));
-        let handovers = programs.handover.then(Handovers::default);
+        let handovers = programs.handover.then(|| Handovers::new(programs.forward));
         let mappings = Mappings::watch(mappings);
         if let (Some(sessions), Ok(handed_calls)) = (&mut sessions, recorder.handed_calls()) {
             sessions.share_handed_calls(handed_calls);

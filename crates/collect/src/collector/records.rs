@@ -93,6 +93,13 @@ impl<S: Sink> Collector<S> {
                 }
                 return;
             }
+            Record::Forward(part) => {
+                let stack = self.whole_stack(part.image, part.stack, part.python, part.time);
+                if let Some(handovers) = &mut self.handovers {
+                    handovers.part(&part, stack);
+                }
+                return;
+            }
             Record::Started(start) => {
                 let (image, taken) = (ProcessId(start.image), (start.stack, start.python));
                 let stack = (start.python != 0)

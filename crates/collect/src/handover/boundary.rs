@@ -14,6 +14,8 @@ pub enum Kind {
     HandedOver,
     /// The thread was started.
     Started,
+    /// The work belongs to a node that forward code made.
+    Forward,
 }
 
 /// Returns the boundary's name for a caller with these Python frames, innermost first: the line of the user's code, and the
@@ -22,10 +24,15 @@ pub fn name(kind: Kind, frames: &[NamedFrame]) -> String {
     let by = match kind {
         Kind::HandedOver => "handed over by",
         Kind::Started => "started by",
+        Kind::Forward => "backward of",
     };
     let user = frames.iter().position(|frame| !is_library(&frame.module)).unwrap_or(0);
     let Some((function, line)) = frames.get(user).and_then(split) else {
-        return if kind == Kind::HandedOver { format!("[{by} {BACKWARD}]") } else { format!("[{by} another thread]") };
+        return match kind {
+            Kind::HandedOver => format!("[{by} {BACKWARD}]"),
+            Kind::Started => format!("[{by} another thread]"),
+            Kind::Forward => format!("[{by} other code]"),
+        };
     };
     let called = user.checked_sub(1).and_then(|inner| split(&frames[inner])).map_or(function, |(called, _)| called);
     format!("[{by} {called} ({line})]")

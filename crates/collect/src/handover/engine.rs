@@ -18,6 +18,9 @@ const EVALUATE: &str = "_ZN5torch8autograd6Engine17evaluate_functionERSt10shared
 /// before `EXECUTE` returns.
 const COMPLETE: &str = "_ZN5torch8autograd9GraphTask41mark_as_completed_and_run_post_processingEv";
 
+/// `at::sequence_number::get_and_increment()`: runs on the thread that runs the forward code, once for each node.
+const NUMBER: &str = "_ZN2at15sequence_number17get_and_incrementEv";
+
 /// The most bytes of a function whose return instructions are searched.
 const LARGEST: u64 = 1 << 16;
 
@@ -30,6 +33,8 @@ pub struct Engine {
     returns: Vec<u64>,
     evaluate: Function,
     complete: Option<Function>,
+    /// The return instructions of the function that numbers nodes.
+    numbered: Vec<u64>,
 }
 
 struct Function {
@@ -60,11 +65,15 @@ impl Engine {
             Some(Function { addresses: symbol.address..end, offset })
         };
         let (execute, evaluate, complete) = (function(EXECUTE)?, function(EVALUATE)?, function(COMPLETE));
-        let size = execute.addresses.end - execute.addresses.start;
-        let code = (size <= LARGEST).then(|| read(&file, execute.offset, size, "code").ok())??;
-        let returns: Vec<u64> = probes::returns(&code)?.into_iter().map(|at| execute.offset + at).collect();
+        let returns = |function: &Function| -> Option<Vec<u64>> {
+            let size = function.addresses.end - function.addresses.start;
+            let code = (size <= LARGEST).then(|| read(&file, function.offset, size, "code").ok())??;
+            Some(probes::returns(&code)?.into_iter().map(|at| function.offset + at).collect())
+        };
+        let numbered = function(NUMBER).and_then(|number| returns(&number)).unwrap_or_default();
+        let returns = returns(&execute)?;
         let segments = elf.segments.clone();
-        (!returns.is_empty()).then_some(Self { file, segments, execute, returns, evaluate, complete })
+        (!returns.is_empty()).then_some(Self { file, segments, execute, returns, evaluate, complete, numbered })
     }
 
     /// Adds where a mapping of the file has the functions.
@@ -84,6 +93,14 @@ impl Engine {
     /// Watches every piece of work.
     pub fn watch_work(&self, recorder: &mut Recorder) -> bpf::Result<()> {
         recorder.watch_handed_work(&self.path(), self.evaluate.offset)
+    }
+
+    /// Watches which code makes the pieces of work; false if the file does not export what is needed.
+    pub fn watch_forward(&self, recorder: &mut Recorder) -> bpf::Result<bool> {
+        if self.numbered.is_empty() {
+            return Ok(false);
+        }
+        recorder.watch_forward(&self.path(), &self.numbered).map(|()| true)
     }
 
     /// The open file itself, whatever is at its path by now.

@@ -12,6 +12,9 @@
 //! Whether it does is seen on its stack: the outermost of the engine's functions there is one that works. On the calling
 //! thread it is the call itself, and the stack is complete as it is.
 //!
+//! On request, a frame inside the boundary names the forward code that made the node whose work it is: `[backward of linear
+//! (model.py:12)]`.
+//!
 //! A thread that Python's `threading` started appears under the code that started it, unless it does work that was handed to
 //! it: `[started by start (train.py:12)]`. Who gave work to a thread of a pool later is not known.
 //!
@@ -63,14 +66,19 @@ pub struct Handovers {
     boundaries: HashMap<String, u32>,
     unknown: u64,
     work_is_watched: bool,
+    /// The forward code is found, too.
+    forward: bool,
 }
 
-/// A call that hands work over.
+/// A call that hands work over, or a part of its work.
+#[derive(Clone, Copy)]
 struct Call {
     image: ProcessId,
     tid: u32,
     stack: StackId,
     cause: Cause,
+    /// The forward code that made this part.
+    forward: Option<StackId>,
 }
 
 /// A stack of two parts.
@@ -80,6 +88,7 @@ struct Joint {
     image: ProcessId,
     worker: StackId,
     caller: StackId,
+    forward: Option<StackId>,
     time: u64,
 }
 
@@ -88,11 +97,16 @@ struct Joint {
 enum Found {
     /// No other thread did.
     Own,
-    Caller(StackId),
+    Caller(StackId, Option<StackId>),
     Unknown,
 }
 
 impl Handovers {
+    /// Creates an empty set. With `forward`, the forward code that made each piece of work is found, too.
+    pub fn new(forward: bool) -> Self {
+        Self { forward, work_is_watched: forward, ..Self::default() }
+    }
+
     /// Adds a new image: a forked one has its parent's mappings.
     pub fn born(&mut self, image: ProcessId, forked_from: Option<ProcessId>) {
         if let Some(places) = forked_from.and_then(|parent| self.images.get(&parent)) {
@@ -110,11 +124,14 @@ impl Handovers {
     ) -> Option<String> {
         let id = file.filter(|_| file::is(Path::new(LIBRARY), &mapping.path))?;
         let mut problem = None;
-        let work_is_watched = self.work_is_watched;
+        let (work_is_watched, forward) = (self.work_is_watched, self.forward);
+        let mut unnumbered = false;
         let engine = self.files.entry(id).or_insert_with(|| {
             let found = files.open(id).and_then(Engine::find).ok_or("its functions were not found".to_owned());
             let watched = found.and_then(|engine| {
                 let work = if work_is_watched { engine.watch_work(recorder) } else { Ok(()) };
+                let made = if forward { engine.watch_forward(recorder) } else { Ok(true) };
+                unnumbered = !made.map_err(|error| error.to_string())?;
                 work.and_then(|()| engine.watch_calls(recorder)).map_err(|error| error.to_string())?;
                 Ok(engine)
             });
@@ -123,19 +140,34 @@ impl Handovers {
         if let Some(engine) = engine {
             engine.place(mapping.start, mapping.offset, self.images.entry(mapping.process).or_default());
         }
-        problem.map(|why| {
-            format!(
+        match problem {
+            Some(why) => Some(format!(
                 "the work of PyTorch's autograd appears under its own threads: {} cannot be probed: {why}",
                 mapping.path
-            )
-        })
+            )),
+            None => unnumbered.then(|| {
+                format!("forward lines are not shown: {} does not export the function that numbers nodes", mapping.path)
+            }),
+        }
     }
 
     /// Adds a call that begins; `stack` is its stack.
     pub fn begun(&mut self, call: &bpf::Handover, stack: StackId) {
         let image = ProcessId(call.image);
-        self.calls.insert(call.id, Call { image, tid: call.tid, stack, cause: call.cause });
-        self.order.push_back(call.id);
+        self.add(call.id, Call { image, tid: call.tid, stack, cause: call.cause, forward: None });
+    }
+
+    /// Adds a part of a call's work; `stack` is that of the forward code that made it.
+    pub fn part(&mut self, part: &bpf::Handover, stack: StackId) {
+        let Cause::Call(of) = part.cause else { return };
+        if let Some(&call) = self.calls.get(&of) {
+            self.add(part.id, Call { forward: Some(stack), ..call });
+        }
+    }
+
+    fn add(&mut self, id: u32, call: Call) {
+        self.calls.insert(id, call);
+        self.order.push_back(id);
         if self.order.len() > MAX_CALLS
             && let Some(oldest) = self.order.pop_front()
         {
@@ -165,7 +197,7 @@ impl Handovers {
     ) -> StackId {
         let handed = self.handed(image, (native, stack), (cause, tid), time, sink);
         let Some(caller) = self.creators.of(image, tid).filter(|_| handed == stack) else { return handed };
-        self.combine(Kind::Started, image, (stack, caller), time)
+        self.combine(Kind::Started, image, (stack, caller), None, time)
     }
 
     /// Returns the stack of work that was handed to this thread; the thread's own stack if it does other work.
@@ -179,25 +211,34 @@ impl Handovers {
     ) -> StackId {
         let found = self.find(image, cause, tid);
         let Some(places) = self.images.get(&image).filter(|_| found != Found::Own) else { return stack };
-        if let Found::Caller(caller) = found
-            && self.joined.contains(&joint(Kind::HandedOver, stack, caller))
+        if let Found::Caller(caller, forward) = found
+            && self.joined.contains(&joint(Kind::HandedOver, stack, caller, forward))
         {
-            return joint(Kind::HandedOver, stack, caller);
+            return joint(Kind::HandedOver, stack, caller, forward);
         }
         match (found, sink.stack(native).map(|stack| places.work(&stack.frames))) {
             (Found::Own, _) | (_, Some(false)) => {}
             (Found::Unknown, Some(true)) => self.unknown += 1,
             (Found::Unknown, None) => *self.undecided.entry((image, native)).or_default() += 1,
-            (Found::Caller(caller), _) => return self.combine(Kind::HandedOver, image, (stack, caller), time),
+            (Found::Caller(caller, forward), _) => {
+                return self.combine(Kind::HandedOver, image, (stack, caller), forward, time);
+            }
         }
         stack
     }
 
     /// Returns the id of a worker's stack below its caller's; a new one waits for both parts.
-    fn combine(&mut self, kind: Kind, image: ProcessId, (worker, caller): (StackId, StackId), time: u64) -> StackId {
-        let id = joint(kind, worker, caller);
+    fn combine(
+        &mut self,
+        kind: Kind,
+        image: ProcessId,
+        (worker, caller): (StackId, StackId),
+        forward: Option<StackId>,
+        time: u64,
+    ) -> StackId {
+        let id = joint(kind, worker, caller, forward);
         if self.joined.insert(id) {
-            self.waiting.push(Joint { kind, id, image, worker, caller, time });
+            self.waiting.push(Joint { kind, id, image, worker, caller, forward, time });
         }
         id
     }
@@ -215,7 +256,7 @@ impl Handovers {
                 Cause::Unknown => return Found::Unknown,
                 Cause::Call(id) => match self.calls.get(&id).filter(|call| call.image == image) {
                     None => return Found::Unknown,
-                    Some(call) if call.tid != tid => return Found::Caller(call.stack),
+                    Some(call) if call.tid != tid => return Found::Caller(call.stack, call.forward),
                     // Its own call, within work that was handed to it.
                     Some(call) => call.cause,
                 },
@@ -237,7 +278,8 @@ impl Handovers {
     /// Pushes every stack whose parts have arrived to the sink. `python` returns the name of a Python frame.
     pub fn settle(&mut self, sink: &mut dyn Sink, python: &dyn Fn(u32) -> Option<NamedFrame>) {
         for joint in std::mem::take(&mut self.waiting) {
-            if sink.stack(joint.worker).is_some() && sink.stack(joint.caller).is_some() {
+            let parts = [Some(joint.worker), Some(joint.caller), joint.forward];
+            if parts.iter().flatten().all(|part| sink.stack(*part).is_some()) {
                 self.emit(&joint, sink, python);
             } else {
                 self.waiting.push(joint);
@@ -276,11 +318,16 @@ impl Handovers {
             named.collect::<Vec<NamedFrame>>()
         };
         let caller = sink.stack(joint.caller).cloned();
+        let made = joint.forward.and_then(|forward| sink.stack(forward)).map(|forward| names(&forward.frames));
         let belongs = match joint.kind {
+            Kind::Forward => false,
             Kind::HandedOver => self.images.get(&joint.image).is_some_and(|places| places.work(&stack.frames)),
             Kind::Started => creators::is_thread(&names(&stack.frames)),
         };
         if belongs && let Some(Stack { frames, end, .. }) = caller {
+            if let Some(made) = made {
+                stack.frames.push(self.boundary(boundary::name(Kind::Forward, &made), sink));
+            }
             stack.frames.push(self.boundary(boundary::name(joint.kind, &names(&frames)), sink));
             stack.frames.extend(frames);
             if stack.end == StackEnd::Whole {
@@ -304,12 +351,13 @@ impl Handovers {
 }
 
 /// Returns the id of a worker's stack below its caller's. Calls within calls give chains, so the order matters.
-fn joint(kind: Kind, worker: StackId, caller: StackId) -> StackId {
+fn joint(kind: Kind, worker: StackId, caller: StackId, forward: Option<StackId>) -> StackId {
     let mix = |hash: u64, value: u64| {
         let hash = (hash ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         hash ^ hash >> 29
     };
-    StackId(mix(mix(mix(1, caller.0), worker.0), 2 + kind as u64) | 1)
+    let id = mix(mix(mix(1, caller.0), worker.0), 2 + kind as u64);
+    StackId(forward.map_or(id, |forward| mix(id, forward.0)) | 1)
 }
 
 impl Places {

@@ -87,10 +87,11 @@ fn calls_within_work_have_causes() {
 #[test]
 fn chains_have_an_order() {
     let (a, b, c) = (StackId(11), StackId(23), StackId(5));
-    let joint = |worker, caller| joint(Kind::HandedOver, worker, caller);
+    let joint = |worker, caller| joint(Kind::HandedOver, worker, caller, None);
     assert_ne!(joint(a, joint(b, c)), joint(b, joint(a, c)));
     assert_ne!(joint(a, b), joint(b, a));
-    assert_ne!(joint(a, b), super::joint(Kind::Started, a, b));
+    assert_ne!(joint(a, b), super::joint(Kind::Started, a, b, None));
+    assert_ne!(joint(a, b), super::joint(Kind::HandedOver, a, b, Some(a)));
 }
 
 /// Check that work of an unknown call is counted and stays where it is, also if its stack arrives later.
@@ -127,4 +128,26 @@ fn parts_arrive_in_any_order() {
         handovers.begun(&call(id, 10, Cause::None), StackId(1));
     }
     assert_eq!((handovers.calls.len(), handovers.order.len()), (MAX_CALLS, MAX_CALLS));
+}
+
+/// Check that a part of a call's work has the frame of the forward code that made it, within the boundary, once that stack has
+/// arrived, and that a part of an unknown call has none.
+#[test]
+fn parts_of_work_name_their_forward_code() {
+    let (mut handovers, mut sink) = (handovers(), Stacks::default());
+    for (id, frames) in [(1, &[1, 2][..]), (2, &[9, 205, 8])] {
+        sink.push(&stack(id, frames));
+    }
+    handovers.begun(&call(1, 10, Cause::None), StackId(1));
+    handovers.part(&call(2, 0, Cause::Call(1)), StackId(5));
+    handovers.part(&call(3, 0, Cause::Call(9)), StackId(5));
+    assert!(handovers.knows(2) && !handovers.knows(3));
+    let plain = handovers.under(IMAGE, (StackId(2), StackId(2)), (Cause::Call(1), 11), 5, &sink);
+    let part = handovers.under(IMAGE, (StackId(2), StackId(2)), (Cause::Call(2), 11), 5, &sink);
+    handovers.settle(&mut sink, &|_| None);
+    assert!(sink.stack(plain).is_some() && sink.stack(part).is_none(), "its forward code has not arrived");
+    sink.push(&stack(5, &[3, 4]));
+    handovers.settle(&mut sink, &|_| None);
+    assert_eq!(addresses(&sink, plain), [Some(9), Some(205), Some(8), None, Some(1), Some(2)]);
+    assert_eq!(addresses(&sink, part), [Some(9), Some(205), Some(8), None, None, Some(1), Some(2)]);
 }

@@ -151,6 +151,10 @@ pub struct Record {
     /// Python's threads appear under the code that started them.
     #[arg(long)]
     pub no_handover: bool,
+    /// Show which forward code the backward work of PyTorch belongs to, as a frame such as `[backward of linear (model.py:12)]`. Needs
+    /// a probe at each node of autograd's graph, in the forward and in the backward pass.
+    #[arg(long, conflicts_with_all = ["no_handover", "no_python", "events_only"])]
+    pub forward_lines: bool,
     /// Show the interpreter's native frames instead of Python functions.
     #[arg(long)]
     pub no_python: bool,

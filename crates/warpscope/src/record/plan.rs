@@ -106,6 +106,7 @@ impl Plan {
             hits: (!self.events.is_empty() || self.off_cpu.is_some()).then_some(MAX_HITS),
             off_cpu: self.off_cpu,
             handover: !options.no_handover && self.mode != Mode::EventsOnly,
+            forward: options.forward_lines,
             tensors: options.memory,
             tracing: (options.memory || !options.flight.on_slow.is_empty()).then(|| Tracing {
                 beside: true,

@@ -32,7 +32,10 @@ enum handover_cause {
 	CAUSE_UNKNOWN = 0xffffffff, /* several are in progress */
 };
 
-/* A call that hands work to other threads has begun. */
+/*
+ * A call that hands work to other threads has begun. As RECORD_FORWARD: a part of its work has a cause of its own, with the stack
+ * that made it; `cause` is the call.
+ */
 struct handover_record {
 	__u32 type;
 	__u32 image;
