@@ -37,6 +37,16 @@ fn build(scene: &Scene) {
     }
 }
 
+/// Builds them, with the Python code as an installed package.
+fn built_for_python() -> Scene {
+    let built = Scene::new();
+    build(&built);
+    std::fs::create_dir(built.path("site-packages")).expect("a directory");
+    let library = sources().join("programs/autograd/tensor.py");
+    std::fs::copy(library, built.path("site-packages/tensor.py")).expect("it is there");
+    built
+}
+
 /// Without records of mapped files: the kernel's buffers for these are shared by the machine.
 fn lost(report: &Value) -> u64 {
     scene::lost(report) - number(&report["lost"], "mappings")
@@ -246,11 +256,7 @@ fn python_threads_can_be_shown_as_they_are() {
 fn boundaries_name_the_line_that_called_backward() {
     const ROUNDS: u64 = 20;
     let script = sources().join("programs/autograd/train.py").canonicalize().expect("it is there");
-    let built = Scene::new();
-    build(&built);
-    std::fs::create_dir(built.path("site-packages")).expect("a directory");
-    let library = sources().join("programs/autograd/tensor.py");
-    std::fs::copy(library, built.path("site-packages/tensor.py")).expect("it is there");
+    let built = built_for_python();
     for python in installed() {
         let scene = Scene::new();
         let command = format!("{python} {} {ROUNDS}", script.display());
@@ -280,11 +286,7 @@ fn boundaries_name_the_line_that_called_backward() {
 fn backward_work_names_its_forward_line() {
     const ROUNDS: u64 = 20;
     let script = sources().join("programs/autograd/forward.py").canonicalize().expect("it is there");
-    let built = Scene::new();
-    build(&built);
-    std::fs::create_dir(built.path("site-packages")).expect("a directory");
-    let library = sources().join("programs/autograd/tensor.py");
-    std::fs::copy(library, built.path("site-packages/tensor.py")).expect("it is there");
+    let built = built_for_python();
     let off = installed().pop().map(|python| (python, false));
     for (python, option) in installed().into_iter().map(|python| (python, true)).chain(off) {
         let scene = Scene::new();

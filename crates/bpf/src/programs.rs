@@ -39,6 +39,11 @@ pub(crate) fn load(options: &Options, multi: bool, session: bool) -> Result<Reco
     }
     handover.node_made_multi.set_autoload(options.forward && multi);
     handover.node_made_single.set_autoload(options.forward && !multi);
+    if !options.forward {
+        // The kernel allocates all entries of these maps at once.
+        open.maps.made_nodes.set_max_entries(1).map_err(load_error)?;
+        open.maps.forward_causes.set_max_entries(1).map_err(load_error)?;
+    }
     open.progs.thread_start.set_autoload(options.handover);
     open.progs.tensor_multi.set_autoload(options.tensors && multi);
     open.progs.tensor_single.set_autoload(options.tensors && !multi);

@@ -47,6 +47,13 @@ pub struct Handover {
     pub cause: Cause,
 }
 
+impl Handover {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let handover_record { id, image, stack, python, time, tid, cause, .. } = contract::read(bytes)?;
+        Some(Self { id, image, stack, python, time, tid, cause: Cause::of(cause) })
+    }
+}
+
 /// A thread of a Python process that was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Started {
@@ -270,14 +277,8 @@ impl Record {
                     cause: Cause::of(launch.cause),
                 }
             }
-            record_type::RECORD_HANDOVER => {
-                let handover_record { id, image, stack, python, time, tid, cause, .. } = contract::read(bytes)?;
-                Self::Handover(Handover { id, image, stack, python, time, tid, cause: Cause::of(cause) })
-            }
-            record_type::RECORD_FORWARD => {
-                let handover_record { id, image, stack, python, time, tid, cause, .. } = contract::read(bytes)?;
-                Self::Forward(Handover { id, image, stack, python, time, tid, cause: Cause::of(cause) })
-            }
+            record_type::RECORD_HANDOVER => Self::Handover(Handover::parse(bytes)?),
+            record_type::RECORD_FORWARD => Self::Forward(Handover::parse(bytes)?),
             record_type::RECORD_START => {
                 let start_record { image, tid, creator, stack, python, time, cause, .. } = contract::read(bytes)?;
                 Self::Started(Started { image, tid, creator, stack, python, time, cause: Cause::of(cause) })

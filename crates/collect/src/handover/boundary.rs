@@ -14,28 +14,30 @@ pub enum Kind {
     HandedOver,
     /// The thread was started.
     Started,
-    /// The work belongs to a node that forward code made.
-    Forward,
 }
 
 /// Returns the boundary's name for a caller with these Python frames, innermost first: the line of the user's code, and the
 /// function that was called there.
 pub fn name(kind: Kind, frames: &[NamedFrame]) -> String {
-    let by = match kind {
-        Kind::HandedOver => "handed over by",
-        Kind::Started => "started by",
-        Kind::Forward => "backward of",
-    };
+    match kind {
+        Kind::HandedOver => named_after("handed over by", frames, BACKWARD),
+        Kind::Started => named_after("started by", frames, "another thread"),
+    }
+}
+
+/// Returns the name of the frame for the forward code that made a part of the work, in the same way.
+pub fn forward_name(frames: &[NamedFrame]) -> String {
+    named_after("backward of", frames, "other code")
+}
+
+/// `otherwise` is for callers without such a line.
+fn named_after(what: &str, frames: &[NamedFrame], otherwise: &str) -> String {
     let user = frames.iter().position(|frame| !is_library(&frame.module)).unwrap_or(0);
     let Some((function, line)) = frames.get(user).and_then(split) else {
-        return match kind {
-            Kind::HandedOver => format!("[{by} {BACKWARD}]"),
-            Kind::Started => format!("[{by} another thread]"),
-            Kind::Forward => format!("[{by} other code]"),
-        };
+        return format!("[{what} {otherwise}]");
     };
     let called = user.checked_sub(1).and_then(|inner| split(&frames[inner])).map_or(function, |(called, _)| called);
-    format!("[{by} {called} ({line})]")
+    format!("[{what} {called} ({line})]")
 }
 
 /// Returns the frame with this name.

@@ -320,13 +320,12 @@ impl Handovers {
         let caller = sink.stack(joint.caller).cloned();
         let made = joint.forward.and_then(|forward| sink.stack(forward)).map(|forward| names(&forward.frames));
         let belongs = match joint.kind {
-            Kind::Forward => false,
             Kind::HandedOver => self.images.get(&joint.image).is_some_and(|places| places.work(&stack.frames)),
             Kind::Started => creators::is_thread(&names(&stack.frames)),
         };
         if belongs && let Some(Stack { frames, end, .. }) = caller {
             if let Some(made) = made {
-                stack.frames.push(self.boundary(boundary::name(Kind::Forward, &made), sink));
+                stack.frames.push(self.boundary(boundary::forward_name(&made), sink));
             }
             stack.frames.push(self.boundary(boundary::name(joint.kind, &names(&frames)), sink));
             stack.frames.extend(frames);
