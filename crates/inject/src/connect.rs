@@ -7,8 +7,8 @@ use wire::Refusal;
 
 use crate::{calls, known_stacks, launches, lifecycle, python, sys};
 
-/// How long to retry while the listener's backlog is full.
-const PATIENCE: u64 = 200_000_000;
+/// The longest wait while the listener's backlog is full.
+const PATIENCE: u64 = 2_000_000_000;
 
 /// Why there is no session, and the error number with the details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,30 +25,44 @@ pub fn connect(path: &[u8]) -> Result<i32, Refused> {
     for (to, from) in address.sun_path.iter_mut().zip(path) {
         *to = *from as libc::c_char;
     }
-    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: makes a descriptor, nothing else.
-    let socket = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
+    let socket = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0) };
     if socket < 0 {
         return Err(Refused(Refusal::Socket, sys::errno()));
     }
+    let error = match wait_in_line(socket, &address) {
+        Ok(()) if !peer_is_trusted(socket) => Refused(Refusal::Peer, sys::errno()),
+        // SAFETY: changes a flag of our descriptor.
+        Ok(()) if unsafe { libc::fcntl(socket, libc::F_SETFL, libc::O_NONBLOCK) } == 0 => return Ok(socket),
+        Ok(()) => Refused(Refusal::Socket, sys::errno()),
+        Err(error) => Refused(Refusal::Connect, error),
+    };
+    // SAFETY: the descriptor is ours.
+    unsafe { libc::close(socket) };
+    Err(error)
+}
+
+/// Connects a blocking socket. While the backlog is full, the kernel admits those that wait in the order of their arrival:
+/// other processes that connect all the time cannot shut this one out, as they could if it retried.
+fn wait_in_line(socket: i32, address: &libc::sockaddr_un) -> Result<(), i32> {
     let deadline = sys::now() + PATIENCE;
     loop {
-        let length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
-        // SAFETY: the address is initialised and `length` is its length.
-        let connected = unsafe { libc::connect(socket, (&raw const address).cast(), length) } == 0;
-        if connected && peer_is_trusted(socket) {
-            return Ok(socket);
+        // Zero would mean no limit.
+        let left = deadline.saturating_sub(sys::now()).max(1_000);
+        let most = libc::timeval { tv_sec: (left / 1_000_000_000) as _, tv_usec: (left % 1_000_000_000 / 1_000) as _ };
+        // SAFETY: both values are initialised, and each call gets its value's own length.
+        let connected = unsafe {
+            let length = size_of::<libc::timeval>() as libc::socklen_t;
+            libc::setsockopt(socket, libc::SOL_SOCKET, libc::SO_SNDTIMEO, (&raw const most).cast(), length);
+            let length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+            libc::connect(socket, (&raw const *address).cast(), length) == 0
+        };
+        match sys::errno() {
+            _ if connected => return Ok(()),
+            // A signal handler ran.
+            libc::EINTR if sys::now() < deadline => {}
+            error => return Err(error),
         }
-        let error = sys::errno();
-        // Connecting to a Unix socket completes immediately: EAGAIN means a full backlog.
-        if connected || !matches!(error, libc::EAGAIN | libc::EINTR) || sys::now() >= deadline {
-            // SAFETY: the descriptor is ours.
-            unsafe { libc::close(socket) };
-            return Err(Refused(if connected { Refusal::Peer } else { Refusal::Connect }, error));
-        }
-        let pause = libc::timespec { tv_sec: 0, tv_nsec: 5_000_000 };
-        // SAFETY: the time is initialised; the remainder is not wanted.
-        unsafe { libc::nanosleep(&pause, core::ptr::null_mut()) };
     }
 }
 

@@ -14,7 +14,7 @@ use cupti::ids::{resource, result, sync_kind};
 use inject::Found;
 use wire::Notice;
 
-use peer::{ROLE, Received, Target};
+use peer::{Listener, ROLE, Received, Target, connect_until_closed};
 
 /// Not a test: this is the target process when this binary runs itself.
 #[test]
@@ -226,6 +226,29 @@ fn flood(kernels: u32) {
         }
         fake::complete(buffer, at);
     }
+}
+
+/// Check that processes that connect all the time, and fill the backlog, do not keep another one from connecting.
+#[test]
+fn a_crowd_at_the_listener_is_waited_out() {
+    let listener = Listener::new();
+    let path = listener.path();
+    let (done, over) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| connect_until_closed(&path));
+        }
+        scope.spawn(move || {
+            // Slower than the crowd connects.
+            while over.recv_timeout(Duration::from_millis(2)).is_err() {
+                drop(listener.accept());
+            }
+        });
+        let connects = || inject::connect(path.as_os_str().as_encoded_bytes()).is_ok();
+        let connected = (0..20).filter(|_| connects()).count();
+        done.send(()).unwrap();
+        assert_eq!(connected, 20);
+    });
 }
 
 /// Launches, failures, valid and invalid records and the flush at exit all arrive, each counted once.

@@ -29,6 +29,9 @@ const PREFIX: &str = "warpscope.";
 const DIGITS: usize = 16;
 /// How often to retry if another run mistakes the new directory for a leftover and removes it.
 const MOST_TRIES: usize = 16;
+
+/// How many connections may wait to be accepted: what the kernel allows by default.
+const BACKLOG: i32 = 4096;
 /// The most leftovers that one run removes, and the time limit of the search. Anybody can fill /tmp, and the start must
 /// not be delayed.
 const MOST_REMOVED: usize = 64;
@@ -220,7 +223,7 @@ fn bind_seqpacket(path: &Path) -> io::Result<OwnedFd> {
         let socket = OwnedFd::from_raw_fd(socket);
         let size = size_of_val(&address) as libc::socklen_t;
         let (fd, address) = (socket.as_raw_fd(), (&raw const address).cast());
-        if libc::bind(fd, address, size) != 0 || libc::listen(fd, 128) != 0 {
+        if libc::bind(fd, address, size) != 0 || libc::listen(fd, BACKLOG) != 0 {
             return Err(io::Error::last_os_error());
         }
         Ok(socket)

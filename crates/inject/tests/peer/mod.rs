@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
@@ -13,40 +13,34 @@ use wire::{Message, Notice};
 pub const ROLE: &str = "WARPSCOPE_TEST_ROLE";
 
 /// The listening socket, in its own directory.
-struct Listener {
+pub struct Listener {
     socket: OwnedFd,
     directory: PathBuf,
 }
 
 impl Listener {
-    fn new() -> Self {
+    pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, SeqCst);
         let name = format!("warpscope-inject-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         std::fs::create_dir(&directory).unwrap();
         let path = directory.join("socket");
-        // SAFETY: the address is initialised and its own length is passed; the descriptor is owned at once.
-        let socket = unsafe {
-            let socket = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);
-            let mut address: libc::sockaddr_un = std::mem::zeroed();
-            address.sun_family = libc::AF_UNIX as u16;
-            for (to, from) in address.sun_path.iter_mut().zip(path.to_str().unwrap().bytes()) {
-                *to = from as libc::c_char;
-            }
-            let length = size_of_val(&address) as u32;
-            assert_eq!(libc::bind(socket, (&raw const address).cast(), length), 0);
-            assert_eq!(libc::listen(socket, 8), 0);
-            OwnedFd::from_raw_fd(socket)
-        };
+        let socket = socket();
+        let address = address_of(&path);
+        // SAFETY: the address is initialised and its own length is passed.
+        unsafe {
+            assert_eq!(libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as u32), 0);
+            assert_eq!(libc::listen(socket.as_raw_fd(), 8), 0);
+        }
         Self { socket, directory }
     }
 
-    fn path(&self) -> PathBuf {
+    pub fn path(&self) -> PathBuf {
         self.directory.join("socket")
     }
 
-    fn accept(&self) -> OwnedFd {
+    pub fn accept(&self) -> OwnedFd {
         let mut poll = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one entry; the descriptor accepted is owned at once.
         unsafe {
@@ -58,6 +52,35 @@ impl Listener {
             let length = size_of_val(&most) as u32;
             libc::setsockopt(socket, libc::SOL_SOCKET, libc::SO_RCVTIMEO, (&raw const most).cast(), length);
             OwnedFd::from_raw_fd(socket)
+        }
+    }
+}
+
+fn socket() -> OwnedFd {
+    // SAFETY: the descriptor is owned at once.
+    unsafe { OwnedFd::from_raw_fd(libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0)) }
+}
+
+fn address_of(path: &Path) -> libc::sockaddr_un {
+    // SAFETY: all zeros is a value of this type.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as u16;
+    for (to, from) in address.sun_path.iter_mut().zip(path.to_str().unwrap().bytes()) {
+        *to = from as libc::c_char;
+    }
+    address
+}
+
+/// Connects to a listener again and again, waiting as long as it takes, until the listener is closed.
+pub fn connect_until_closed(path: &Path) {
+    let address = address_of(path);
+    loop {
+        let socket = socket();
+        // SAFETY: the address is initialised and its own length is passed.
+        let result =
+            unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as u32) };
+        if result != 0 {
+            return;
         }
     }
 }
