@@ -1,8 +1,8 @@
 /* Attacks warpscope through the memory that processes report their launches in.
  *
  *   forged SECONDS FILE    behaves like the injected library until it has the memory, tries to shrink it and to change the BPF
- *                          map that came with it, creates FILE, and then writes launches that never happened, and any words;
- *                          prints the number of launches */
+ *                          map that came with it, creates FILE, and then writes launches that never happened, and any words,
+ *                          for as many seconds and until there are 100,000 launches */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/bpf.h>
@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include "session.h"
 
-enum { SLOTS = 1 << 14, SLOT = 64, MEMORY = 4096 + SLOTS * SLOT, MAP = 4096 * 16 };
+enum { LEAST = 100000, SLOTS = 1 << 14, SLOT = 64, MEMORY = 4096 + SLOTS * SLOT, MAP = 4096 * 16 };
 
 /* Other processes trust what the BPF programs write there. */
 static void try_to_change(int map) {
@@ -43,7 +43,7 @@ int main(int count, char **args) {
     if (memory == MAP_FAILED) fail("mmap");
     close(open(args[2], O_CREAT | O_WRONLY, 0666));
     uint64_t place = 0;
-    while (now() < end) {
+    while (now() < end || place < LEAST) {
         volatile uint64_t *slot = (void *)(memory + 4096 + place % SLOTS * SLOT);
         if (*slot != place / SLOTS * 2) continue;
         for (int word = 1; word < 7; word++) slot[word] = draw();
@@ -55,6 +55,5 @@ int main(int count, char **args) {
         place++;
     }
     for (int word = 0; word < MEMORY / 8; word++) ((volatile uint64_t *)memory)[word] = draw();
-    printf("%lu launches\n", place);
     return 0;
 }
