@@ -4,10 +4,7 @@
 //! the work it caused. Times are microseconds from the recording's start. The file is written while the recording is
 //! read: only events that wait for their launch are kept.
 
-use std::{
-    io::{self, Write},
-    sync::Arc,
-};
+use std::io::{self, Write};
 
 use model::{
     causes::Joined,
@@ -20,12 +17,13 @@ use serde::Serialize;
 
 use crate::{
     chrome::{
-        json::{Json, Object},
+        json::Json,
         stacks::Stacks,
         tracks::{Tracks, gpu_pid},
     },
     events::Events,
     flame::View,
+    json_object::Object,
     lanes::Lanes,
     launch_lengths::Launched,
     moments::{Moment, each_moment},
@@ -119,7 +117,13 @@ type Time = (bool, u64);
 struct Arrow {
     session: SessionId,
     correlation: u32,
-    end: &'static str,
+    end: End,
+}
+
+#[derive(Clone, Copy)]
+enum End {
+    Launch,
+    Work,
 }
 
 impl<'a> Entry<'a> {
@@ -129,28 +133,31 @@ impl<'a> Entry<'a> {
 
     /// Begins the arrow to the work of a launch.
     fn launches(&mut self, session: SessionId, correlation: u32) {
-        self.arrow = Some(Arrow { session, correlation, end: "flow_out" });
+        self.arrow = Some(Arrow { session, correlation, end: End::Launch });
     }
 
     fn write(&self, object: &mut Object<'_>) {
-        object.word("ph", self.ph);
-        object.text("name", self.name);
-        object.word("cat", self.cat);
-        object.number("pid", self.track.0);
-        object.number("tid", self.track.1);
-        object.micros("ts", self.ts);
+        object.word(b"ph", self.ph);
+        object.text(b"name", self.name);
+        object.word(b"cat", self.cat);
+        object.number(b"pid", self.track.0);
+        object.number(b"tid", self.track.1);
+        object.micros(b"ts", self.ts);
         if let Some(dur) = self.dur {
-            object.micros("dur", (false, dur));
+            object.micros(b"dur", (false, dur));
         }
         if let Some(Arrow { session, correlation, end }) = self.arrow {
-            object.number("bind_id", u64::from(session.0) << 32 | u64::from(correlation));
-            object.flag(end);
+            object.number(b"bind_id", u64::from(session.0) << 32 | u64::from(correlation));
+            match end {
+                End::Launch => object.flag(b"flow_out"),
+                End::Work => object.flag(b"flow_in"),
+            }
         }
         if let Some(s) = self.s {
-            object.word("s", s);
+            object.word(b"s", s);
         }
         if let Some(sf) = self.sf {
-            object.number("sf", sf);
+            object.number(b"sf", sf);
         }
     }
 }
@@ -218,10 +225,10 @@ impl Trace<'_> {
         slice.launches(launch.session, launch.correlation);
         self.json.event(|event| {
             slice.write(event);
-            event.object("args", |args| {
-                args.number("correlation", launch.correlation);
-                args.number("session", launch.session.0);
-                args.number("cpu", launch.cpu);
+            event.object(b"args", |args| {
+                args.number(b"correlation", launch.correlation);
+                args.number(b"session", launch.session.0);
+                args.number(b"cpu", launch.cpu);
             });
         })
     }
@@ -233,45 +240,45 @@ impl Trace<'_> {
             return Ok(());
         }
         let duration = activity.duration();
-        let (name, category): (Arc<str>, _) = match activity.work {
-            Work::Kernel { name, .. } => (self.kernels.name(activity.session, name), "kernel"),
-            Work::Copy { direction, .. } => (format!("Memcpy {direction}").into(), "copy"),
-            Work::Memset { .. } => ("Memset".into(), "memset"),
+        let category = match activity.work {
+            Work::Kernel { .. } => "kernel",
+            Work::Copy { .. } => "copy",
+            Work::Memset { .. } => "memset",
         };
         let capture = capture.map(|capture| self.stacks.get(capture));
         let (pid, first) = self.tracks.stream(self.profile, activity);
         let track = (pid, self.lanes.entry(first).or_default().place(first, activity.start, activity.end));
-        let mut slice = Entry::new("X", &name, category, track, self.at(activity.start));
+        let mut slice = Entry::new("X", self.kernels.operation(activity), category, track, self.at(activity.start));
         slice.dur = Some(duration);
         if let Some(&Launch { session, correlation, stack, .. }) = launch {
             slice.sf = Some(self.stacks.get(stack));
-            slice.arrow = Some(Arrow { session, correlation, end: "flow_in" });
+            slice.arrow = Some(Arrow { session, correlation, end: End::Work });
         }
         self.json.event(|event| {
             slice.write(event);
-            event.object("args", |args| {
+            event.object(b"args", |args| {
                 match activity.work {
                     Work::Kernel { grid, block, registers, shared_memory, .. } => {
-                        args.numbers("grid", grid);
-                        args.numbers("block", block);
-                        args.number("registers", registers);
-                        args.number("shared_memory", shared_memory);
+                        args.numbers(b"grid", grid);
+                        args.numbers(b"block", block);
+                        args.number(b"registers", registers);
+                        args.number(b"shared_memory", shared_memory);
                     }
                     Work::Copy { bytes, .. } | Work::Memset { bytes, .. } => {
-                        args.number("bytes", bytes);
+                        args.number(b"bytes", bytes);
                         if duration > 0 {
                             args.value("GB/s", &round(bytes as f64 / duration as f64));
                         }
                     }
                 }
-                args.number("correlation", activity.correlation);
-                args.number("session", activity.session.0);
+                args.number(b"correlation", activity.correlation);
+                args.number(b"session", activity.session.0);
                 if activity.graph_node != 0 {
-                    args.number("graph_node", activity.graph_node);
+                    args.number(b"graph_node", activity.graph_node);
                 }
                 // The innermost frame of the stack that created the node.
                 if let Some(capture) = capture {
-                    args.number("capture", capture);
+                    args.number(b"capture", capture);
                 }
             });
         })
@@ -287,11 +294,11 @@ impl Trace<'_> {
         slice.dur = Some(sync.end - sync.start);
         self.json.event(|event| {
             slice.write(event);
-            event.object("args", |args| {
-                args.number("correlation", sync.correlation);
-                args.number("context", sync.context);
+            event.object(b"args", |args| {
+                args.number(b"correlation", sync.correlation);
+                args.number(b"context", sync.context);
                 if sync.stream != u32::MAX {
-                    args.number("stream", sync.stream);
+                    args.number(b"stream", sync.stream);
                 }
             });
         })
@@ -316,7 +323,7 @@ impl Trace<'_> {
         let value = Entry::new("C", "power (NVML)", "power", (gpu_pid(device), 0), self.at(start));
         self.json.event(|event| {
             value.write(event);
-            event.object("args", |args| args.value("W", &round(watts)));
+            event.object(b"args", |args| args.value("W", &round(watts)));
         })
     }
 
@@ -350,7 +357,7 @@ impl Trace<'_> {
             let entry = Entry::new("C", &name, category, (gpu_pid(device), 0), self.at(time));
             self.json.event(|event| {
                 entry.write(event);
-                event.object("args", |args| args.value(unit.text(), &value));
+                event.object(b"args", |args| args.value(unit.text(), &value));
             })?;
         }
         Ok(())
@@ -379,7 +386,7 @@ impl Trace<'_> {
         (instant.s, instant.sf) = (Some("t"), Some(innermost));
         self.json.event(|event| {
             instant.write(event);
-            event.object("args", |args| args.number("cpu", sample.cpu));
+            event.object(b"args", |args| args.number(b"cpu", sample.cpu));
         })
     }
 

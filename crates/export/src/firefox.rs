@@ -186,17 +186,15 @@ impl<'a> Firefox<'a> {
         }
         let device = self.profile.device(activity.session, activity.device);
         let row = self.row(Row::Stream(device, activity.session, activity.context, activity.stream));
-        let (name, details) = match activity.work {
-            Work::Kernel { name, grid, block, .. } => {
+        let details = match activity.work {
+            Work::Kernel { grid, block, .. } => {
                 let three = |[x, y, z]: [u32; 3]| format!("{x}x{y}x{z}");
-                let shape = format!("grid {}, block {}", three(grid), three(block));
-                (self.kernels.name(activity.session, name).to_string(), shape)
+                format!("grid {}, block {}", three(grid), three(block))
             }
-            Work::Copy { direction, bytes, .. } => (format!("Memcpy {direction}"), text::units::bytes(bytes)),
-            Work::Memset { bytes, .. } => ("Memset".to_owned(), text::units::bytes(bytes)),
+            Work::Copy { bytes, .. } | Work::Memset { bytes, .. } => text::units::bytes(bytes),
         };
         let marker = GpuWork {
-            name: self.made.intern_string(&name),
+            name: self.made.intern_string(self.kernels.operation(activity)),
             details: self.made.intern_string(&details),
             category: self.categories.gpu,
         };

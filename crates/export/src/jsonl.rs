@@ -18,10 +18,11 @@ use model::{
     profile::Profile,
 };
 
-use self::line::{CounterValue, Line, Place, origin};
+use self::line::{CounterValue, Line, origin};
 use crate::{
     events::Events,
     flame::View,
+    json_object::{Object, write_object},
     names,
     names::SessionKernels,
     stalls,
@@ -60,6 +61,14 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
+    /// Writes one of the frequent lines.
+    fn object(&mut self, members: impl FnOnce(&mut Object<'_>)) -> io::Result<()> {
+        self.buffer.clear();
+        write_object(&mut self.buffer, members);
+        self.buffer.push(b'\n');
+        self.out.write_all(&self.buffer)
+    }
+
     fn line(&mut self, line: &Line<'_>) -> io::Result<()> {
         self.buffer.clear();
         serde_json::to_writer(&mut self.buffer, line)?;
@@ -189,14 +198,25 @@ impl Lines<'_> {
             }
             Event::Launch(e) if view.gpu => {
                 let (pid, stack) = (self.pid(e.process), self.stack(e.stack)?);
-                let (ts_ns, tid, cpu, session) = (e.time, e.tid, e.cpu, e.session);
-                let (correlation, kind) = (e.correlation, e.kind);
-                self.line(&Line::Launch { ts_ns, pid, tid, cpu, session, correlation, kind, stack })?;
+                self.object(|line| {
+                    line.word(b"type", "launch");
+                    line.number(b"ts_ns", e.time);
+                    line.number(b"pid", pid);
+                    line.number(b"tid", e.tid);
+                    line.number(b"cpu", e.cpu);
+                    line.number(b"session", e.session.0);
+                    line.number(b"correlation", e.correlation);
+                    line.word(b"kind", e.kind.text());
+                    line.number(b"stack", stack);
+                })?;
                 self.settle(event)
             }
-            Event::Returned(e) if view.gpu => {
-                self.line(&Line::Returned { session: e.session, correlation: e.correlation, dur_ns: e.took })
-            }
+            Event::Returned(e) if view.gpu => self.object(|line| {
+                line.word(b"type", "returned");
+                line.number(b"session", e.session.0);
+                line.number(b"correlation", e.correlation);
+                line.number(b"dur_ns", e.took);
+            }),
             Event::Failed(e) if view.gpu => {
                 self.settle(event)?;
                 self.line(&Line::Failed { session: e.session, correlation: e.correlation, code: e.code })
@@ -245,11 +265,11 @@ impl Lines<'_> {
             }
             Event::StallSamples(e) if view.gpu => {
                 let stalls = &self.profile.stalls;
-                let function = self.kernels.name(e.at.session, e.at.function);
+                let function = self.kernels.name(e.at.session, e.at.function).to_owned();
                 let (pid, session, offset) = (self.session_pid(e.at.session), e.at.session, e.at.offset);
                 let lines = stalls.lines.get(&e.at).map(|lines| lines.iter().map(stalls::line).collect());
                 let (lines, reason) = (lines.unwrap_or_default(), stalls.reason(session, e.reason));
-                let (function, count, correlation) = (&*function, e.count, e.correlation);
+                let (function, count, correlation) = (function.as_str(), e.count, e.correlation);
                 let instruction = stalls.code.get(&e.at).map(|text| &**text);
                 self.line(&Line::StallSamples {
                     pid,
@@ -347,30 +367,57 @@ impl Lines<'_> {
     }
 
     fn activity(&mut self, e: &Activity, capture: Option<u64>) -> io::Result<()> {
-        let place = Place {
-            ts_ns: e.start,
-            dur_ns: e.duration(),
-            pid: self.session_pid(e.session),
-            session: e.session,
-            correlation: e.correlation,
-            device: self.profile.device(e.session, e.device),
-            context: e.context,
-            stream: e.stream,
-            graph: e.graph,
-            graph_node: e.graph_node,
-            capture,
-        };
-        match e.work {
-            Work::Kernel { name, grid, block, registers, shared_memory } => {
-                let name = self.kernels.name(e.session, name);
-                self.line(&Line::Kernel { place, name: &name, grid, block, registers, shared_memory })
+        let (pid, device) = (self.session_pid(e.session), self.profile.device(e.session, e.device));
+        self.buffer.clear();
+        write_object(&mut self.buffer, |line| {
+            let kind = match e.work {
+                Work::Kernel { .. } => "kernel",
+                Work::Copy { .. } => "copy",
+                Work::Memset { .. } => "memset",
+            };
+            line.word(b"type", kind);
+            // A lost time is 0.
+            line.number(b"ts_ns", e.start);
+            line.number(b"dur_ns", e.duration());
+            line.number(b"pid", pid);
+            line.number(b"session", e.session.0);
+            line.number(b"correlation", e.correlation);
+            line.number(b"device", device);
+            line.number(b"context", e.context);
+            line.number(b"stream", e.stream);
+            if e.graph != 0 {
+                line.number(b"graph", e.graph);
             }
-            Work::Copy { direction, bytes, peer, .. } => {
-                let peer = peer.map(|peer| self.profile.device(e.session, peer));
-                self.line(&Line::Copy { place, direction, bytes, peer })
+            if e.graph_node != 0 {
+                line.number(b"graph_node", e.graph_node);
             }
-            Work::Memset { bytes, value, .. } => self.line(&Line::Memset { place, bytes, value }),
-        }
+            // The stack that created the node.
+            if let Some(capture) = capture {
+                line.number(b"capture", capture);
+            }
+            match e.work {
+                Work::Kernel { name, grid, block, registers, shared_memory } => {
+                    line.text(b"name", self.kernels.name(e.session, name));
+                    line.numbers(b"grid", grid);
+                    line.numbers(b"block", block);
+                    line.number(b"registers", registers);
+                    line.number(b"shared_memory", shared_memory);
+                }
+                Work::Copy { direction, bytes, peer, .. } => {
+                    line.word(b"direction", direction.text());
+                    line.number(b"bytes", bytes);
+                    if let Some(peer) = peer {
+                        line.number(b"peer", self.profile.device(e.session, peer));
+                    }
+                }
+                Work::Memset { bytes, value, .. } => {
+                    line.number(b"bytes", bytes);
+                    line.number(b"value", value);
+                }
+            }
+        });
+        self.buffer.push(b'\n');
+        self.out.write_all(&self.buffer)
     }
 
     /// Returns this file's number of a stack, and writes the stack's line if it is new.

@@ -7,6 +7,7 @@
 use std::io::{self, BufWriter, Write};
 
 use flate2::{Compression, write::GzEncoder};
+use model::profile::Profile;
 
 pub mod chrome;
 pub mod cpu_txt;
@@ -23,6 +24,7 @@ mod format;
 mod helper_programs;
 pub mod html;
 pub mod idle;
+mod json_object;
 pub mod jsonl;
 mod lanes;
 mod launch_lengths;
@@ -89,21 +91,30 @@ pub fn write<'a>(
         Format::Chrome => chrome::write(profile, view, events()?, out),
         Format::CpuText => cpu_txt::write(profile, view, events()?, out),
         Format::Jsonl => jsonl::write(profile, view, events()?, out),
-        Format::Pprof => gzip(out, |out| pprof::write(profile, view, events()?, out)),
+        Format::Pprof => gzip(profile, out, |out| pprof::write(profile, view, events()?, out)),
         Format::Speedscope => speedscope::write(profile, view, events()?, out),
         Format::Csv => view.table.rows(flames, events)?.csv(out),
         Format::Perfetto => perfetto::write(profile, view, events()?, out),
-        Format::PerfettoGz => gzip(out, |out| perfetto::write(profile, view, events()?, out)),
-        Format::ChromeGz => gzip(out, |out| chrome::write(profile, view, events()?, out)),
+        Format::PerfettoGz => gzip(profile, out, |out| perfetto::write(profile, view, events()?, out)),
+        Format::ChromeGz => gzip(profile, out, |out| chrome::write(profile, view, events()?, out)),
         Format::Firefox => firefox::write(profile, view, events()?, out),
-        Format::FirefoxGz => gzip(out, |out| firefox::write(profile, view, events()?, out)),
+        Format::FirefoxGz => gzip(profile, out, |out| firefox::write(profile, view, events()?, out)),
     }
 }
 
-/// Compresses what `write` writes, at a level that takes less time than the events themselves.
-fn gzip(out: &mut dyn Write, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+/// Compresses what `write` writes: as small as it gets, but a recording of millions of events in less time than these take.
+fn gzip(
+    profile: &Profile,
+    out: &mut dyn Write,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    let ledger = &profile.ledger;
+    let calls: u64 = profile.calls.sums.values().map(|sum| sum.count).sum();
+    let events = calls + ledger.launches + ledger.activities_matched + ledger.activities_unmatched;
+    let is_large = events > 2_000_000;
+    let level = if is_large { Compression::fast() } else { Compression::default() };
     // The encoder clears its buffer at every call, however short.
-    let mut out = BufWriter::with_capacity(64 << 10, GzEncoder::new(out, Compression::new(2)));
+    let mut out = BufWriter::with_capacity(64 << 10, GzEncoder::new(out, level));
     write(&mut out)?;
     out.into_inner()?.finish()?.flush()
 }

@@ -6,7 +6,10 @@
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use model::{
-    event::{Counter, CounterPoint, FrameKind, KernelName, Mapping, NamedFrame, Pause, ProcessId, SessionId},
+    event::{
+        Activity, Counter, CounterPoint, Direction, FrameKind, KernelName, Mapping, NamedFrame, Pause, ProcessId,
+        SessionId, Work,
+    },
     fold::NAME_LOST,
     memory::Use,
     profile::{Profile, What},
@@ -139,6 +142,26 @@ pub fn sync(kind: u32) -> &'static str {
     }
 }
 
+/// A copy, by its direction.
+pub fn memcpy(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Unknown => "Memcpy Unknown",
+        Direction::HtoD => "Memcpy HtoD",
+        Direction::DtoH => "Memcpy DtoH",
+        Direction::HtoA => "Memcpy HtoA",
+        Direction::AtoH => "Memcpy AtoH",
+        Direction::AtoA => "Memcpy AtoA",
+        Direction::AtoD => "Memcpy AtoD",
+        Direction::DtoA => "Memcpy DtoA",
+        Direction::DtoD => "Memcpy DtoD",
+        Direction::HtoH => "Memcpy HtoH",
+        Direction::PtoP => "Memcpy PtoP",
+    }
+}
+
+/// A memset.
+pub const MEMSET: &str = "Memset";
+
 /// A kernel's name, by its index in the profile.
 pub fn kernel(profile: &Profile, index: u32) -> &str {
     match profile.kernel_names.get(index as usize) {
@@ -199,7 +222,16 @@ impl<'a> SessionKernels<'a> {
         self.known.insert((kernel.session, kernel.id), text);
     }
 
-    pub(crate) fn name(&self, session: SessionId, id: u32) -> Arc<str> {
-        self.known.get(&(session, id)).cloned().unwrap_or_else(|| NAME_LOST.into())
+    pub(crate) fn name(&self, session: SessionId, id: u32) -> &str {
+        self.known.get(&(session, id)).map_or(NAME_LOST, |name| name)
+    }
+
+    /// Returns the name of what the GPU did.
+    pub(crate) fn operation(&self, activity: &Activity) -> &str {
+        match activity.work {
+            Work::Kernel { name, .. } => self.name(activity.session, name),
+            Work::Copy { direction, .. } => memcpy(direction),
+            Work::Memset { .. } => MEMSET,
+        }
     }
 }

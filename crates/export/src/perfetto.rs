@@ -165,7 +165,7 @@ impl Trace<'_> {
         if let Some(&known) = self.kernel_names.get(&(session, id)) {
             return known;
         }
-        let name = self.interned.name(&self.kernels.name(session, id));
+        let name = self.interned.name(self.kernels.name(session, id));
         self.kernel_names.insert((session, id), name);
         name
     }

@@ -35,21 +35,21 @@ impl Trace<'_> {
         slice.sf = call.stack.map(|stack| self.stacks.get(stack));
         self.json.event(|event| {
             slice.write(event);
-            event.object("args", |args| {
+            event.object(b"args", |args| {
                 // A separate object, because an argument may have any name.
                 args.value("arguments", &reading.args);
                 if let Some(result) = &reading.result {
                     args.value("ret", result);
                 }
                 if reading.failed {
-                    args.flag("error");
+                    args.flag(b"error");
                 }
                 if let Some((session, correlation)) = call.launch {
-                    args.number("correlation", correlation);
-                    args.number("session", session.0);
+                    args.number(b"correlation", correlation);
+                    args.number(b"session", session.0);
                 }
-                args.text("library", library(reading.function));
-                args.number("cpu", call.cpu);
+                args.text(b"library", library(reading.function));
+                args.number(b"cpu", call.cpu);
             });
         })
     }
@@ -61,9 +61,9 @@ impl Trace<'_> {
         slice.sf = switch.stack.map(|stack| self.stacks.get(stack));
         self.json.event(|event| {
             slice.write(event);
-            event.object("args", |args| {
-                args.word("state", off_cpu(switch));
-                args.number("cpu", switch.cpu);
+            event.object(b"args", |args| {
+                args.word(b"state", off_cpu(switch));
+                args.number(b"cpu", switch.cpu);
             });
         })
     }

@@ -14,8 +14,9 @@ use model::{
 };
 use rustc_hash::FxHashMap;
 
-use super::json::{Json, Object};
+use super::json::Json;
 use crate::{
+    json_object::Object,
     lanes::{LANES, Lanes},
     names,
 };
@@ -157,26 +158,26 @@ fn metadata(
     args: impl FnOnce(&mut Object<'_>),
 ) -> io::Result<()> {
     json.event(|event| {
-        event.word("ph", "M");
-        event.word("name", name);
-        event.number("pid", pid);
-        event.number("tid", tid);
-        event.object("args", args);
+        event.word(b"ph", "M");
+        event.word(b"name", name);
+        event.number(b"pid", pid);
+        event.number(b"tid", tid);
+        event.object(b"args", args);
     })
 }
 
 fn name_process(json: &mut Json<'_>, pid: u32, name: &str) -> io::Result<()> {
-    metadata(json, "process_name", (pid, 0), |args| args.text("name", name))
+    metadata(json, "process_name", (pid, 0), |args| args.text(b"name", name))
 }
 
 fn name_thread(json: &mut Json<'_>, track: (u32, u32), name: &str) -> io::Result<()> {
-    metadata(json, "thread_name", track, |args| args.text("name", name))
+    metadata(json, "thread_name", track, |args| args.text(b"name", name))
 }
 
 fn sort_process(json: &mut Json<'_>, pid: u32, index: u32) -> io::Result<()> {
-    metadata(json, "process_sort_index", (pid, 0), |args| args.number("sort_index", index))
+    metadata(json, "process_sort_index", (pid, 0), |args| args.number(b"sort_index", index))
 }
 
 fn sort_thread(json: &mut Json<'_>, track: (u32, u32), index: u32) -> io::Result<()> {
-    metadata(json, "thread_sort_index", track, |args| args.number("sort_index", index))
+    metadata(json, "thread_sort_index", track, |args| args.number(b"sort_index", index))
 }

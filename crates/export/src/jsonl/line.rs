@@ -1,7 +1,7 @@
 //! The lines of a `.jsonl` file: one variant for each type, with its fields.
 
 use model::{
-    event::{Direction, DumpReason, LaunchKind, LossCause, Mode, Origin, ProcessId, SessionId, Unit},
+    event::{DumpReason, LossCause, Mode, Origin, ProcessId, SessionId, Unit},
     gpu_counters::CounterUnit,
     ledger::Ledger,
 };
@@ -15,7 +15,8 @@ pub(super) struct CounterValue {
     pub unit: CounterUnit,
 }
 
-/// A line; its type is the name of the variant in lower case.
+/// A line; its type is the name of the variant in lower case. Launches, their returns and the GPU's work are so frequent that
+/// they are written without a serializer.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub(super) enum Line<'a> {
@@ -117,22 +118,6 @@ pub(super) enum Line<'a> {
         index: u32,
         name: &'a str,
     },
-    Launch {
-        ts_ns: u64,
-        pid: u32,
-        tid: u32,
-        cpu: u32,
-        session: SessionId,
-        correlation: u32,
-        kind: LaunchKind,
-        stack: u64,
-    },
-    /// The call that made a launch returned.
-    Returned {
-        session: SessionId,
-        correlation: u32,
-        dur_ns: u64,
-    },
     Failed {
         session: SessionId,
         correlation: u32,
@@ -145,29 +130,6 @@ pub(super) enum Line<'a> {
     Empty {
         session: SessionId,
         correlation: u32,
-    },
-    Kernel {
-        #[serde(flatten)]
-        place: Place,
-        name: &'a str,
-        grid: [u32; 3],
-        block: [u32; 3],
-        registers: u16,
-        shared_memory: u32,
-    },
-    Copy {
-        #[serde(flatten)]
-        place: Place,
-        direction: Direction,
-        bytes: u64,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        peer: Option<u32>,
-    },
-    Memset {
-        #[serde(flatten)]
-        place: Place,
-        bytes: u64,
-        value: u32,
     },
     Sync {
         ts_ns: u64,
@@ -267,26 +229,6 @@ pub(super) enum Line<'a> {
         status: Option<i32>,
     },
     Ledger(&'a Ledger),
-}
-
-/// When and where the GPU did something. A lost time is 0.
-#[derive(Serialize)]
-pub(super) struct Place {
-    pub(super) ts_ns: u64,
-    pub(super) dur_ns: u64,
-    pub(super) pid: u32,
-    pub(super) session: SessionId,
-    pub(super) correlation: u32,
-    pub(super) device: u32,
-    pub(super) context: u32,
-    pub(super) stream: u32,
-    #[serde(skip_serializing_if = "is_zero")]
-    pub(super) graph: u32,
-    #[serde(skip_serializing_if = "is_zero")]
-    pub(super) graph_node: u64,
-    /// The stack that created the node.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) capture: Option<u64>,
 }
 
 fn is_zero<T: Default + PartialEq>(number: &T) -> bool {

@@ -97,7 +97,7 @@ impl<'a> Interned<'a> {
         if let Some(&known) = self.copies.get(&direction) {
             return known;
         }
-        let id = self.name(&format!("Memcpy {direction}"));
+        let id = self.name(names::memcpy(direction));
         self.copies.insert(direction, id);
         id
     }

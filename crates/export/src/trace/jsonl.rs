@@ -3,7 +3,7 @@
 
 use model::{
     calls::{MemoryChange, MemoryChanges, MemoryOperation, Nesting, Placed, Tier},
-    event::{Activity, Call, Event, ProcessId, SessionId, StackId, Switch, Work},
+    event::{Activity, Call, Event, ProcessId, SessionId, StackId, Switch},
     profile::Profile,
 };
 
@@ -145,13 +145,8 @@ impl<'a> TraceLines<'a> {
         kernels: &SessionKernels<'_>,
         out: &mut Vec<u8>,
     ) -> serde_json::Result<()> {
-        let name = match activity.work {
-            Work::Kernel { name, .. } => kernels.name(activity.session, name).to_string(),
-            Work::Copy { direction, .. } => format!("Memcpy {direction}"),
-            Work::Memset { .. } => "Memset".to_owned(),
-        };
         let placed = Placed { id: self.nesting.number(), parent, inside_ns: 0 };
-        write(&self.gpu(placed, activity, &name), out)
+        write(&self.gpu(placed, activity, kernels.operation(activity)), out)
     }
 
     fn gpu<'n>(&self, placed: Placed, activity: &Activity, name: &'n str) -> Line<'n, GpuArgs> {

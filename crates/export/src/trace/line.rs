@@ -159,8 +159,8 @@ impl Lines {
                 let name = self.kernels.get(&(activity.session, name)).map_or(NAME_LOST, |name| name);
                 (name.to_owned(), format!("grid=({x},{y},{z}) block=({a},{b},{c})"))
             }
-            Work::Copy { direction, bytes, .. } => (format!("Memcpy {direction}"), units::bytes(bytes)),
-            Work::Memset { bytes, .. } => ("Memset".to_owned(), units::bytes(bytes)),
+            Work::Copy { direction, bytes, .. } => (names::memcpy(direction).to_owned(), units::bytes(bytes)),
+            Work::Memset { bytes, .. } => (names::MEMSET.to_owned(), units::bytes(bytes)),
         };
         if !self.shows(&name) {
             return Ok(());

@@ -100,6 +100,16 @@ impl LaunchKind {
     pub fn from_number(number: u8) -> Option<Self> {
         [Self::Kernel, Self::Copy, Self::Memset, Self::Graph].into_iter().find(|k| *k as u8 == number)
     }
+
+    /// Returns its name.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Copy => "copy",
+            Self::Memset => "memset",
+            Self::Graph => "graph",
+        }
+    }
 }
 
 /// A launch-class call began.
@@ -360,11 +370,28 @@ impl Direction {
     pub fn from_number(number: u8) -> Self {
         Self::ALL.get(usize::from(number)).copied().unwrap_or(Self::Unknown)
     }
+
+    /// Returns its name.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Unknown => "Unknown",
+            Self::HtoD => "HtoD",
+            Self::DtoH => "DtoH",
+            Self::HtoA => "HtoA",
+            Self::AtoH => "AtoH",
+            Self::AtoA => "AtoA",
+            Self::AtoD => "AtoD",
+            Self::DtoA => "DtoA",
+            Self::DtoD => "DtoD",
+            Self::HtoH => "HtoH",
+            Self::PtoP => "PtoP",
+        }
+    }
 }
 
 impl std::fmt::Display for Direction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Debug::fmt(self, f)
+        f.pad(self.text())
     }
 }
 
