@@ -11,8 +11,8 @@ use super::{Filters, GraphStacks};
 #[command(after_help = "Compares GPU time by kernel and by path of user code. With several recordings on both sides,
 changes that are larger than the differences between runs are marked (Welch's t-test, 95 %).
 
-Exit status: 0; with --fail-above, 3 if the GPU time has increased by more than PERCENT, and not
-only by chance.
+Exit status: 0; with --fail-above, 3 if the GPU time has increased by more than PERCENT and, with
+several recordings on both sides, significantly.
 
 Examples:
   warpscope diff before.wscope after.wscope
@@ -20,10 +20,10 @@ Examples:
   warpscope diff --fail-above 3% base.wscope new.wscope
   warpscope diff base-1.wscope base-2.wscope base-3.wscope -- new-1.wscope new-2.wscope new-3.wscope")]
 pub struct Diff {
-    /// The recordings to compare (.wscope): two, or those before the change.
+    /// Two recordings to compare (.wscope), or all recordings before the change.
     #[arg(required = true, value_name = "BEFORE")]
     pub before: Vec<PathBuf>,
-    /// The recordings after the change, if there are several.
+    /// All recordings after the change.
     #[arg(last = true, value_name = "AFTER")]
     pub after: Vec<PathBuf>,
     /// Exit with status 3 if the GPU time has increased by more than PERCENT.

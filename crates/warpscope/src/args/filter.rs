@@ -11,7 +11,7 @@ pub struct Filters {
     /// Include only the process PID; may be repeated.
     #[arg(long, value_name = "PID", value_parser = values::pid)]
     pub pid: Vec<u32>,
-    /// Include only processes whose name matches PATTERN: a part of it, or a glob (* ? []).
+    /// Include only processes whose name matches PATTERN: a part of the name, or a glob (* ? []).
     #[arg(long, value_name = "PATTERN")]
     pub comm: Vec<String>,
     /// Include only the processes of one rank of a distributed program.
@@ -35,10 +35,10 @@ pub struct Filters {
     /// Include only GPU work launched inside an NVTX range whose name matches PATTERN; requires `record --nvtx`.
     #[arg(long, value_name = "PATTERN")]
     pub nvtx: Vec<String>,
-    /// Include only what happened after TIME since the start, such as 1.5s or 200ms.
+    /// Include only what happened later than TIME (such as 1.5s or 200ms) after the start.
     #[arg(long, value_name = "TIME")]
     pub from: Option<String>,
-    /// Include only what happened before TIME since the start.
+    /// Include only what happened earlier than TIME after the start.
     #[arg(long, value_name = "TIME")]
     pub to: Option<String>,
 }

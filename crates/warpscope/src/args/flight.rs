@@ -7,10 +7,10 @@ use super::values;
 /// `record --last`: keep the recent past, and write it when something happens.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Flight {
-    /// Flight recorder: keep the last TIME (such as 30s) in memory; write it on SIGUSR1 and at the end.
+    /// Keep the last TIME (such as 30s) in memory; write it on SIGUSR1 and at the end.
     #[arg(long, value_name = "TIME", value_parser = values::seconds, conflicts_with = "memory", help_heading = "Flight recorder")]
     pub last: Option<f64>,
-    /// With --last, keep at most SIZE of events (such as 64M); the window is shorter if they need more.
+    /// With --last, keep at most SIZE (such as 64M) of events; if they need more, the window is shorter.
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = values::size, requires = "last", help_heading = "Flight recorder")]
     pub last_size: usize,
     /// With --last, also write when a launch, copy or memset fails, or when a GPU reports an error (Xid).
@@ -22,7 +22,7 @@ pub struct Flight {
     /// With --last, also write when a function takes longer than a limit: 'FUNCTION > 200ms' (below); may be repeated.
     #[arg(long, value_name = "LIMIT", requires = "last", help_heading = "Flight recorder")]
     pub on_slow: Vec<String>,
-    /// With --last, write at most N dumps, and one at the end.
+    /// With --last, write at most N dumps, plus one at the end.
     #[arg(long, value_name = "N", default_value_t = 10, requires = "last", help_heading = "Flight recorder")]
     pub dumps: u32,
 }

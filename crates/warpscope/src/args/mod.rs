@@ -105,7 +105,7 @@ pub struct Man {
   warpscope report --from 2s --to 3.5s warpscope.wscope
   warpscope report rank-*.wscope")]
 pub struct Report {
-    /// The recording to read (.wscope); several, such as those of the ranks of a program, are read as one.
+    /// The recording to read (.wscope); several recordings, such as one per rank, are read as one.
     #[arg(required = true, value_name = "RECORDING")]
     pub recordings: Vec<PathBuf>,
     /// Print the summary as JSON.
@@ -141,7 +141,7 @@ Examples:
   warpscope export warpscope.wscope --device 0 --from 2s --format folded -o - | grep gemm"
 ))]
 pub struct Export {
-    /// The recording to read (.wscope); several, such as those of the ranks of a program, are read as one.
+    /// The recording to read (.wscope); several recordings, such as one per rank, are read as one.
     #[arg(required = true, value_name = "RECORDING")]
     pub recordings: Vec<PathBuf>,
     /// Write to FILE; may be repeated.
@@ -171,11 +171,11 @@ pub struct Export {
     /// Draw each level of a recursion in flame graphs, instead of one frame `f [recursion x40]`.
     #[arg(long)]
     pub unfold_recursion: bool,
-    /// The table of a .csv file: kernels, paths, lines, functions, threads, streams, ranks, copies, devices,
+    /// Write this table to .csv files: kernels, paths, lines, functions, threads, streams, ranks, copies, devices,
     /// occupancy, energy, counters, verdicts, stalls, instructions or ledger.
     #[arg(long, value_name = "TABLE")]
     pub table: Option<Table>,
-    /// The format, as an extension, of outputs whose name has none, such as - or /dev/stdout.
+    /// Use this format, given as an extension, for outputs without an extension, such as - or /dev/stdout.
     #[arg(long, value_name = "EXT")]
     pub format: Option<String>,
     /// Which part of the recording to export.
@@ -195,7 +195,7 @@ pub enum MemoryMoment {
 #[derive(Args, Debug)]
 #[command(
     after_help = "Serves the report on the loopback interface, under an address with a random token, until Ctrl-C.
-On a machine without a display it prints the ssh command that makes the address work on yours.
+On a machine without a display, prints the ssh command that forwards the port to your machine.
 
 Examples:
   warpscope open warpscope.wscope

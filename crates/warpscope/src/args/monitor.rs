@@ -39,7 +39,7 @@ pub struct Monitor {
     /// Measure copies and memsets: bytes, direction, time.
     #[arg(long, alias = "bandwidth-util")]
     pub bandwidth: bool,
-    /// Count failed calls by function and error; queries such as cudaGetDevice are not monitored.
+    /// Count failed calls by function and error; query functions such as cudaGetDevice are not monitored.
     #[arg(long)]
     pub errors: bool,
     /// Serve metrics on this address; empty to disable [default: 127.0.0.1:9400].
@@ -70,7 +70,8 @@ pub struct Monitor {
     /// Print the live allocations of a process, queried from the running monitor, and exit.
     #[arg(long, value_name = "PID", value_parser = values::pid)]
     pub map: Option<u32>,
-    /// Record processes on request: POST /record?pid=PID on this machine, with the token in FILE. A missing file is created.
+    /// Let clients on this machine record processes with POST /record?pid=PID and the token in FILE, which is created
+    /// if missing.
     #[arg(long, value_name = "FILE")]
     pub allow_record: Option<PathBuf>,
     /// Keep serving the metrics of an exited process for SECS seconds [default: 300].
@@ -100,7 +101,7 @@ pub struct Monitor {
 `record -p PID` does, and writes warpscope.html and warpscope.wscope to the working directory.
 
 Columns: pid, user, gpus, live, peak, used, launches, htod, dtoh, errors, memory-history,
-launch-history, name. pid and name are always shown; columns for which there is no room are not.
+launch-history, name. pid and name are always shown; columns that do not fit are hidden.
 
 Examples:
   sudo warpscope top

@@ -18,7 +18,7 @@ to stderr after the command exits. warpscope exits with the command's exit statu
 With --no-inject, warpscope uses uprobes only. Each kind of launch is an event: see Events below.
 
 With -p, CPU samples begin at once. For GPU activity, warpscope loads its library into the process;
-the process must have loaded CUDA. At the end everything is disabled, and the process runs on.
+the process must have loaded CUDA. At the end everything is disabled, and the process keeps running.
 
 Events:
   uprobe:LIB:FUNCTION       function entry; a symbol, a C++ or Rust name, or a pattern (* ? [])
@@ -38,9 +38,9 @@ LIB is a path or the start of a file name. Event counts are never mixed with tim
 `warpscope export --event NAME`.
 
 Flight recorder (--last):
-  Nothing is written until something happens: SIGUSR1 (kill -USR1 PID of warpscope), the end of the
-  command or recording, or what --on-error, --on-idle and --on-slow name. Each dump is an ordinary
-  recording of the last TIME. Dumps get the next free number: run.wscope, run-2.wscope, ...
+  A dump is written when warpscope receives SIGUSR1 (kill -USR1 PID), at the end of the command or
+  recording, and when --on-error, --on-idle or --on-slow applies. Each dump is an ordinary recording
+  of the last TIME. Dumps get the next free number: run.wscope, run-2.wscope, ...
   Dumps for --on-... are at least TIME apart. Limits of --on-slow:
   'LIB:FUNCTION > 200ms'    a function of a library, by path or the start of a file name
   'FUNCTION > 200ms'        a function of the program or of CUDA
@@ -70,7 +70,7 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = RECORD_HELP)]
 pub struct Record {
-    /// Record a running process and its future children; may be repeated. Ends with -d, Ctrl-C or the process.
+    /// Record a running process and its future children, until -d, Ctrl-C or the exit of the process; may be repeated.
     #[arg(short, long, value_name = "PID", value_parser = values::pid, conflicts_with_all = ["command", "kill", "sim", "nvtx", "stalls"])]
     pub pid: Vec<u32>,
     /// Record every running process that has loaded CUDA.
@@ -79,7 +79,7 @@ pub struct Record {
     /// Record running processes whose name matches PATTERN: globs (* ? []), separated by commas.
     #[arg(long, value_name = "PATTERN", conflicts_with_all = ["command", "kill", "sim", "nvtx", "stalls", "pid"])]
     pub comm: Vec<String>,
-    /// Record running processes in a control group (v2), and below.
+    /// Record running processes in a control group (v2) and its descendants.
     #[arg(long, value_name = "GROUP", conflicts_with_all = ["command", "kill", "sim", "nvtx", "stalls", "pid"])]
     pub cgroup: Option<String>,
     /// Record running processes of a container, by its id.
@@ -110,8 +110,8 @@ pub struct Record {
     /// Sample every CPU HZ times per second.
     #[arg(short = 'F', long, value_name = "HZ", default_value_t = 99, value_parser = values::hertz)]
     pub frequency: u32,
-    /// Limit the cost to PERCENT of the program's time: record the stacks of only some launches, then GPU work only part
-    /// of the time, counting the other launches. Totals by kernel and call path stay unbiased.
+    /// Limit the cost to PERCENT of the program's time: record the stacks of only some launches and, if that is not
+    /// enough, GPU work only part of the time, counting the other launches. Totals by kernel and call path stay unbiased.
     #[arg(long, value_name = "PERCENT", value_parser = values::percent, conflicts_with_all = ["cpu_only", "events_only"])]
     pub max_overhead: Option<f64>,
     /// Stop recording after SECS seconds, or a time such as 500ms or 2m; the command keeps running.
@@ -120,10 +120,10 @@ pub struct Record {
     /// With -d, terminate the command after recording: SIGTERM, then SIGKILL after 5 seconds.
     #[arg(long, requires = "duration")]
     pub kill: bool,
-    /// Write to FILE; may be repeated; {host}, {pid}, {rank} and {time} in it are replaced [default: warpscope.html and warpscope.wscope, numbered if they exist].
+    /// Write to FILE; may be repeated; {host}, {pid}, {rank} and {time} in FILE are replaced [default: warpscope.html and warpscope.wscope, numbered if they exist].
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
-    /// Record each launch of a CUDA graph as one operation, without its kernels, copies and memsets: the lowest cost.
+    /// Record each launch of a CUDA graph as one operation, without its kernels, copies and memsets; the lowest overhead.
     #[arg(long, conflicts_with_all = ["cpu_only", "events_only"])]
     pub graph_level: bool,
     /// Record NVTX ranges and marks, with the GPU work that was launched in them.
@@ -136,12 +136,13 @@ pub struct Record {
     #[arg(long, value_name = "MODE", num_args = 0..=1, require_equals = true, default_missing_value = "17",
         conflicts_with_all = ["cpu_only", "events_only"])]
     pub stalls: Option<StallSampling>,
-    /// Record the energy of the GPUs: joules by kernel and call path, from NVML's counter, divided by time. Needs Volta or later.
+    /// Record GPU energy, in joules, by kernel and call path: NVML's counter, divided among kernels by their time.
+    /// Needs Volta or later.
     #[arg(long, conflicts_with_all = ["cpu_only", "events_only", "no_inject", "max_overhead"])]
     pub energy: bool,
-    /// Sample the counters of the GPUs every 1 ms (SMs, tensor pipe, memory, PCIe, NVLink), and judge what limits each kernel. Needs
-    /// CUPTI, and root or permission to use the GPU's counters; otherwise every 100 ms from NVML (GPM), without verdicts. Not
-    /// together with --stalls, which uses the same hardware.
+    /// Sample the counters of the GPUs every 1 ms (SMs, tensor pipe, memory, PCIe, NVLink), and report what limits each kernel
+    /// (its verdict). Needs CUPTI, and root or permission to use the GPU's counters; otherwise NVML (GPM) is sampled every
+    /// 100 ms, without verdicts. Cannot be combined with --stalls, which uses the same hardware.
     #[arg(long, conflicts_with_all = ["cpu_only", "events_only", "no_inject", "stalls"])]
     pub counters: bool,
     /// Show the work of CUDA graphs under the code that captured it (capture) or that launched the graph (launch).
@@ -151,7 +152,7 @@ pub struct Record {
     /// Python's threads appear under the code that started them.
     #[arg(long)]
     pub no_handover: bool,
-    /// Show which forward code the backward work of PyTorch belongs to, as a frame such as `[backward of linear (model.py:12)]`. Needs
+    /// Show the forward code that PyTorch's backward work belongs to, as a frame such as `[backward of linear (model.py:12)]`. Needs
     /// a probe at each node of autograd's graph, in the forward and in the backward pass.
     #[arg(long, conflicts_with_all = ["no_handover", "no_python", "events_only"])]
     pub forward_lines: bool,
@@ -185,7 +186,7 @@ pub struct Record {
     /// The title of the recording; the command's name if not set.
     #[arg(skip)]
     pub title: Option<String>,
-    /// The command to run, and its arguments. What follows the command belongs to it.
+    /// The command to run, and its arguments; options of warpscope go before it.
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }

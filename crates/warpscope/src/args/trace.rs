@@ -74,11 +74,11 @@ pub struct Trace {
     /// Do not trace GPU activity; load nothing into the command.
     #[arg(long)]
     pub no_gpu: bool,
-    /// Take calls from CUPTI's callbacks inside the command, unless an option needs probes, or always from probes.
+    /// Observe calls with CUPTI's callbacks, unless an option needs probes (cupti), or always with probes (probes).
     #[arg(long, value_name = "SOURCE", value_enum, default_value_t = CallsFrom::Cupti)]
     pub calls_from: CallsFrom,
-    /// Print calls as they return: all, or those matching PATTERN; `json` prints all as lines of JSON. With -p or -a and without
-    /// -o, prints to stdout, otherwise to stderr.
+    /// Print calls as they return: all, or those matching PATTERN; `json` prints all as lines of JSON. Prints to stdout
+    /// with -p or -a and without -o, otherwise to stderr.
     #[arg(long, value_name = "PATTERN|json", num_args = 0..=1, require_equals = true, default_missing_value = "*")]
     pub live: Option<String>,
     /// Aggregate calls in the kernel instead of recording each one; for millions of calls per second.
@@ -90,7 +90,7 @@ pub struct Trace {
     /// Stop tracing after SECS seconds, or a time such as 500ms or 2m; the command keeps running.
     #[arg(short, long, value_name = "SECS", value_parser = values::seconds)]
     pub duration: Option<f64>,
-    /// Write to FILE; may be repeated; {host}, {pid}, {rank} and {time} in it are replaced [default: trace.wscope, numbered if it exists].
+    /// Write to FILE; may be repeated; {host}, {pid}, {rank} and {time} in FILE are replaced [default: trace.wscope, numbered if it exists].
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
     /// Show the interpreter's native frames instead of Python functions in stacks.
@@ -108,7 +108,7 @@ pub struct Trace {
     /// Print progress details.
     #[arg(short, long, conflicts_with = "quiet")]
     pub verbose: bool,
-    /// The command to run, and its arguments. What follows the command belongs to it.
+    /// The command to run, and its arguments; options of warpscope go before it.
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
