@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Checks that the files of each crate import each other in one direction, without circles.
+"""Checks that the files of each crate import each other in one direction, without cycles.
 
     tests/check_imports.py [ROOT.rs...]
     tests/check_imports.py --self-test
 
 Without arguments, checks the crates of this repository and its end-to-end tests.
 
-Cargo rejects circles between crates, but the compiler accepts them between the files of one. An import is a `use`, or a path in
+Cargo rejects cycles between crates, but the compiler accepts them between the files of one. An import is a `use`, or a path in
 the code, that leads to another file; a re-exported name belongs to the file that defines it. A declaration (`mod name;`) is not
 an import, and tests inside a crate may import anything.
 
@@ -154,9 +154,9 @@ class Crate:
             if found and found[1] and found[0] != module:
                 self.imports.setdefault(module, {}).setdefault(found[0], set()).add("::".join(path))
 
-    def circles(self):
+    def cycles(self):
         """Returns the sets of modules that import each other, directly or through others (Tarjan's algorithm)."""
-        index, low, stack, circles = {}, {}, [], []
+        index, low, stack, cycles = {}, {}, [], []
 
         def visit(module):
             index[module] = low[module] = len(index)
@@ -170,13 +170,13 @@ class Crate:
             if low[module] == index[module]:
                 at = stack.index(module)
                 if len(stack) - at > 1:
-                    circles.append(set(stack[at:]))
+                    cycles.append(set(stack[at:]))
                 del stack[at:]
 
         for module in self.files:
             if module not in index:
                 visit(module)
-        return circles
+        return cycles
 
     def between_commands(self):
         """Yields the imports from one command of the binary to another."""
@@ -194,10 +194,10 @@ def check(root):
     """Returns the problems of a crate as lines."""
     crate = Crate(root)
     lines = []
-    for circle in crate.circles():
-        lines.append(f"{root}: {len(circle)} files import each other in a circle:")
-        for module in sorted(circle):
-            lines += [crate.describe(module, other) for other in sorted(crate.imports[module]) if other in circle]
+    for cycle in crate.cycles():
+        lines.append(f"{root}: {len(cycle)} files import each other in a cycle:")
+        for module in sorted(cycle):
+            lines += [crate.describe(module, other) for other in sorted(crate.imports[module]) if other in cycle]
     for module, other in crate.between_commands():
         lines += [f"{root}: a command imports another:", crate.describe(module, other)]
     return lines
@@ -217,13 +217,13 @@ class Test(unittest.TestCase):
 
     def test_two_files(self):
         lines = self.check(lib="mod a; mod b;", a="use crate::b::{B, C as D}; pub fn f() {}", b="fn g() { super::a::f() }")
-        self.assertEqual(lines[0], "lib.rs: 2 files import each other in a circle:")
+        self.assertEqual(lines[0], "lib.rs: 2 files import each other in a cycle:")
         self.assertEqual(lines[1], "  a.rs imports crate::b::B, crate::b::C from b.rs")
         self.assertEqual(lines[2], "  b.rs imports super::a::f from a.rs")
 
     def test_three_files(self):
         lines = self.check(lib="mod a; mod b; mod c;", a="use crate::b::X;", b="use crate::c; fn f() { c::g() }", c="use crate::a::A;")
-        self.assertEqual(lines[0], "lib.rs: 3 files import each other in a circle:")
+        self.assertEqual(lines[0], "lib.rs: 3 files import each other in a cycle:")
 
     def test_child_and_parent(self):
         up = "use super::P;"

@@ -104,11 +104,6 @@ pub fn tracefs() -> Option<&'static str> {
     ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].into_iter().find(|p| Path::new(p).join("events").exists())
 }
 
-/// Returns the kernel's limit of samples per second.
-pub fn max_sample_rate() -> Option<u32> {
-    fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").ok()?.trim().parse().ok()
-}
-
 /// Whether we are in the initial pid namespace: processes have the pids that the BPF programs see.
 pub fn initial_pid_namespace() -> bool {
     // The initial namespace has this fixed inode (include/linux/proc_ns.h).
@@ -142,8 +137,6 @@ mod tests {
         assert!(privileged(), "these tests need root");
         assert!(btf() && fs::read("/sys/kernel/btf/vmlinux").is_ok_and(|types| types.starts_with(&[0x9f, 0xeb])));
         assert_eq!(uprobe_multi(), text("/proc/kallsyms").contains(" bpf_uprobe_multi_link_attach\n"));
-        let rate = text("/proc/sys/kernel/perf_event_max_sample_rate");
-        assert_eq!(max_sample_rate().map(|rate| rate.to_string()).as_deref(), Some(rate.trim()));
         // Accessing it may mount it.
         let found = tracefs();
         let mounts = text("/proc/mounts");

@@ -10,11 +10,6 @@ pub fn driver_result(code: u32) -> Option<&'static str> {
     name(DRIVER, code)
 }
 
-/// Returns the name of a runtime API result (`cudaError_t`).
-pub fn runtime_result(code: u32) -> Option<&'static str> {
-    name(RUNTIME, code)
-}
-
 /// Returns the name of the result of `function`. A code newer than the tables is shown as a type with its number,
 /// `CUresult 990`; `None` if the function does not return a status, or belongs to none of the four libraries.
 pub fn result(function: &str, code: u32) -> Option<Cow<'static, str>> {
@@ -253,8 +248,8 @@ mod tests {
         assert_eq!(named("cufftExecC2C", 0), None);
         assert_eq!(named("malloc", 0), None);
         assert_eq!(driver_result(999), Some("CUDA_ERROR_UNKNOWN"));
-        assert_eq!(runtime_result(999), Some("cudaErrorUnknown"));
-        assert_eq!(runtime_result(998), None);
+        assert_eq!(name(RUNTIME, 999), Some("cudaErrorUnknown"));
+        assert_eq!(name(RUNTIME, 998), None);
     }
 
     /// Check that text, handles and missing results are not mistaken for a status.

@@ -437,11 +437,6 @@ pub mod node_type {
     pub const GRAPH: u32 = 4;
 }
 
-/// Returns the launch-class call with this callback id, if it is one.
-pub fn launch_call(domain: u32, cbid: u32) -> Option<&'static LaunchCall> {
-    LAUNCH_CALLS.iter().find(|c| c.domain == domain && c.cbid == cbid)
-}
-
 /// The kind of a copy (`CUpti_ActivityMemcpyKind`).
 pub mod copy_kind {
     #![allow(missing_docs)]

@@ -59,8 +59,6 @@ pub type ActivityGetNumDroppedRecords = unsafe extern "C" fn(*mut c_void, u32, *
 pub type ActivitySwitch = unsafe extern "C" fn(u32) -> CuptiResult;
 /// `cuptiActivityFlushAll`: 0 for complete records, 1 to force incomplete ones out.
 pub type ActivityFlushAll = unsafe extern "C" fn(u32) -> CuptiResult;
-/// `cuptiActivitySetAttribute`, `cuptiActivityGetAttribute`: attribute, size of the value, value.
-pub type ActivityAttribute = unsafe extern "C" fn(u32, *mut usize, *mut c_void) -> CuptiResult;
 /// `cuptiActivityRegisterTimestampCallback`
 pub type ActivityRegisterTimestampCallback = unsafe extern "C" fn(TimestampFn) -> CuptiResult;
 /// `cuptiSetThreadIdType`: 1 for system thread ids.

@@ -121,9 +121,33 @@ pub fn percent_of_hundredths(hundredths: u64) -> String {
     text + " %"
 }
 
+/// Parses a time, such as `0.5s`, `10us` or `2m`, and returns its nanoseconds. The number may be negative, infinite or not a
+/// number: callers check the range.
+pub fn parse_time(text: &str) -> Option<f64> {
+    let units = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9), ("min", 60e9), ("m", 60e9), ("h", 3600e9)];
+    let in_unit = |(unit, ns): (&str, f64)| Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * ns);
+    units.into_iter().find_map(in_unit)
+}
+
+/// Parses a time like [`parse_time`]; a number without a unit is in seconds.
+pub fn parse_seconds(text: &str) -> Option<f64> {
+    parse_time(text).or_else(|| Some(text.parse::<f64>().ok()? * 1e9))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_parsed() {
+        let parsed = ["5ns", "10us", "1.5ms", "2s", "2min", "2m", "1h", "-1s"].map(parse_time);
+        assert_eq!(parsed, [5.0, 1e4, 1.5e6, 2e9, 120e9, 120e9, 3600e9, -1e9].map(Some));
+        assert_eq!((parse_seconds("0.5"), parse_seconds("3ns")), (Some(5e8), Some(3.0)));
+        for text in ["", "s", "abc", "10x", "1 s", "10us5"] {
+            assert_eq!(parse_seconds(text), None, "{text}");
+        }
+        assert_eq!(parse_time("10"), None);
+    }
 
     /// Check that times keep three digits and change their unit where rounding would show 1000.
     #[test]

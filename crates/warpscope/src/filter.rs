@@ -8,10 +8,7 @@ mod launches;
 mod patterns;
 mod ranges;
 
-use std::{
-    collections::{HashMap, HashSet},
-    io,
-};
+use std::collections::{HashMap, HashSet};
 
 use anyhow::{Context, bail};
 use model::{
@@ -20,6 +17,7 @@ use model::{
     profile::Profile,
     ranks::Selection,
 };
+use text::units;
 
 use crate::args;
 use launches::Launches;
@@ -132,9 +130,9 @@ impl Parts {
         let start = profile.start.as_ref().map_or(0, |start| start.time);
         let time = |option: &str, text: &Option<String>| -> anyhow::Result<Option<u64>> {
             let Some(text) = text else { return Ok(None) };
-            let ns =
-                duration(text).with_context(|| format!("--{option} {text}: expected a time such as 1.5s or 200ms"))?;
-            Ok(Some(start.saturating_add(ns)))
+            let ns = units::parse_seconds(text).filter(|ns| ns.is_finite() && *ns >= 0.0);
+            let ns = ns.with_context(|| format!("--{option} {text}: expected a time such as 1.5s or 200ms"))?;
+            Ok(Some(start.saturating_add(ns as u64)))
         };
         let (from, to) = (time("from", &options.from)?, time("to", &options.to)?);
         if from.zip(to).is_some_and(|(from, to)| from >= to) {
@@ -343,17 +341,4 @@ fn stacks(patterns: &[String], profile: &Profile) -> anyhow::Result<Option<HashS
         bail!("the recording has no stack with a frame that matches {}", patterns.join(" or "));
     }
     Ok(Some(stacks))
-}
-
-/// Reads a time: `1.5s`, `200ms`, `10us`, `5ns`; a number alone is in seconds.
-fn duration(text: &str) -> io::Result<u64> {
-    let units = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9), ("", 1e9)];
-    let (number, unit) = units
-        .into_iter()
-        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))
-        .ok_or(io::ErrorKind::InvalidInput)?;
-    match number.trim().parse::<f64>() {
-        Ok(number) if number >= 0.0 && number.is_finite() => Ok((number * unit) as u64),
-        _ => Err(io::ErrorKind::InvalidInput.into()),
-    }
 }

@@ -14,6 +14,7 @@ mod outputs;
 mod progress;
 mod record;
 mod report;
+mod running_command;
 mod say;
 mod source;
 mod status;

@@ -67,11 +67,6 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Returns the most words of the event at entry.
-    pub const fn enter_words(&self) -> usize {
-        3 + (self.parameters as usize).div_ceil(8)
-    }
-
     /// Returns the most words of the event at exit.
     pub const fn exit_words(&self) -> usize {
         let payload = match (self.payload, self.length) {

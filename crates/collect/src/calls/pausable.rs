@@ -86,11 +86,6 @@ impl Pausable {
         recorder.unwatch(&watches);
     }
 
-    /// Whether the probes are removed now.
-    pub fn is_paused(&self) -> bool {
-        self.since.is_some()
-    }
-
     /// Returns how long the probes were removed.
     pub fn paused(&self) -> Duration {
         self.paused + self.since.map_or(Duration::ZERO, |since| since.elapsed())

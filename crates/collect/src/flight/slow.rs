@@ -2,7 +2,7 @@
 
 use anyhow::{Context, bail};
 use bpf::calls::Gather;
-use text::pattern::Selection;
+use text::{pattern::Selection, units};
 
 use crate::calls::{libraries::Libraries, named::Named, tracer::Tracer, wanted::Wanted};
 
@@ -37,8 +37,9 @@ impl Slow {
         // C++ names contain this sign too.
         let (what, limit) = text.rsplit_once('>').with_context(expected)?;
         let (what, limit) = (what.trim(), limit.trim());
+        let limit_ns = units::parse_time(limit).filter(|ns| ns.is_finite() && *ns > 0.0);
         let limit_ns =
-            duration(limit).with_context(|| format!("--on-slow: '{limit}' is not a time such as 200ms or 2s"))?;
+            limit_ns.with_context(|| format!("--on-slow: '{limit}' is not a time such as 200ms or 2s"))? as u64;
         if what.is_empty() {
             bail!(expected());
         }
@@ -85,14 +86,6 @@ impl Slow {
             Measured::Function(_) | Measured::Cuda(_) => false,
         }
     }
-}
-
-/// Parses `200ms`.
-fn duration(text: &str) -> Option<u64> {
-    let units = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
-    let (number, unit) = units.into_iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
-    let number: f64 = number.trim().parse().ok()?;
-    (number.is_finite() && number > 0.0).then_some((number * unit) as u64)
 }
 
 /// Creates a tracer of these functions; `None` if there are none.

@@ -1,11 +1,11 @@
 //! Parses values of options. Errors say what is expected.
 
+use text::units;
+
 /// Parses a duration in seconds, such as `10`, `0.5`, `500ms` or `2m`.
 pub fn seconds(text: &str) -> Result<f64, String> {
-    let units = [("ms", 1e-3), ("min", 60.0), ("m", 60.0), ("s", 1.0), ("h", 3600.0), ("", 1.0)];
-    let in_unit = |(unit, scale)| Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * scale);
     let expected = || "expected a time such as 10, 0.5, 500ms, 10s or 2m".to_owned();
-    units.into_iter().find_map(in_unit).ok_or_else(expected)
+    units::parse_seconds(text).map(|ns| ns / 1e9).ok_or_else(expected)
 }
 
 /// Parses a size in bytes, such as `1000000`, `64M` or `1G`.
@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn durations_have_units() {
         for (text, expected) in
-            [("10", 10.0), ("0.5", 0.5), ("10s", 10.0), ("500ms", 0.5), ("2m", 120.0), ("1h", 3600.0)]
+            [("10", 10.0), ("0.5", 0.5), ("10s", 10.0), ("500ms", 0.5), ("20us", 2e-5), ("2m", 120.0), ("1h", 3600.0)]
         {
             assert_eq!(seconds(text), Ok(expected), "{text}");
         }

@@ -16,7 +16,6 @@ use collect::{
 use export::Flames;
 use model::{
     event::{Dump, DumpReason, Event},
-    profile::Profile,
     window::{Cut, Limits, Reason},
 };
 use symbols::Kept;
@@ -67,19 +66,14 @@ pub struct Place {
     pub quiet: bool,
 }
 
-/// A dump that was written.
-pub struct Written {
-    /// Its contents.
-    pub profile: Profile,
-    /// Its files.
-    pub outputs: Outputs,
-    /// Nothing is missing.
-    pub whole: bool,
-}
-
 impl Place {
-    /// Writes a dump to files with the next free number.
-    pub fn write(&self, cut: &Cut, mut kept: Kept) -> anyhow::Result<Written> {
+    /// Writes a dump to files with the next free number, and calls `then` with it. Returns whether it is whole.
+    pub fn write(
+        &self,
+        cut: &Cut,
+        mut kept: Kept,
+        then: impl FnOnce(&Flames<'_>, &Outputs) -> anyhow::Result<()>,
+    ) -> anyhow::Result<bool> {
         let mut outputs = Outputs::open_numbered(&self.paths, self.defaults, self.user.as_ref())?;
         let (file, path) = outputs.recording()?;
         let mut sink = Recording::new(file, path).inspect_err(|_| outputs.remove_recording())?;
@@ -87,8 +81,8 @@ impl Place {
         let (profile, recorded) = self.style.finish(sink, cut.end, &mut kept);
         let flames = Flames::new(&profile);
         let whole = self.style.write(&flames, &mut outputs, recorded);
-        drop(flames);
-        Ok(Written { profile, outputs, whole })
+        then(&flames, &outputs)?;
+        Ok(whole)
     }
 }
 
@@ -128,19 +122,19 @@ impl Dumper for Background {
 
     fn write(&mut self, cut: Cut, kept: Kept) {
         let place = self.place.clone();
-        let write = move || match place.write(&cut, kept) {
-            Ok(written) => {
+        let write = move || {
+            let announce = |_: &Flames<'_>, outputs: &Outputs| {
                 if !place.quiet {
                     say(announcement(&cut.dump));
                     // Nothing can be done if the terminal is gone.
-                    let _ = written.outputs.announce(&mut std::io::stderr());
+                    let _ = outputs.announce(&mut std::io::stderr());
                 }
-                written.whole
-            }
-            Err(error) => {
+                Ok(())
+            };
+            place.write(&cut, kept, announce).unwrap_or_else(|error| {
                 not_written(&cut.dump, &error);
                 false
-            }
+            })
         };
         match thread::Builder::new().name("dump".into()).spawn(write) {
             Ok(thread) => self.running = Some(thread),

@@ -20,8 +20,9 @@ use collect::{
     command::{
         setup::Setup,
         signals::Signals,
-        target::{self, Ending, Injection, NVTX_LIBRARY},
+        target::{Ending, Injection, NVTX_LIBRARY},
         user::User,
+        workspace::Workspace,
     },
     flight::{Flight, slow},
     gpu_counters::used_by_others,
@@ -34,7 +35,14 @@ use model::{
     profile::Profile,
 };
 
-use crate::{args, outputs::Outputs, say::say, status::Status, summary};
+use crate::{
+    args,
+    outputs::Outputs,
+    running_command::{RunningCommand, exit_code},
+    say::say,
+    status::Status,
+    summary,
+};
 use flight::Background;
 use plan::Plan;
 use write::Style;
@@ -43,17 +51,37 @@ use write::Style;
 pub fn run(mut options: args::Record) -> anyhow::Result<ExitCode> {
     plan::select(&mut options)?;
     let plan = Plan::new(&options)?;
-    let user = if options.as_root { None } else { User::behind_sudo() };
     let owner = User::behind_sudo();
     let recorder = flight::options(&options, &program(&options).to_string_lossy())?;
     let (paths, defaults) = (&options.output, plan.default_outputs());
-    let mut outputs = match &recorder {
+    let outputs = match &recorder {
         None => Outputs::open(paths, defaults, owner.as_ref())?,
         Some(_) => Outputs::open_numbered(paths, defaults, owner.as_ref())?,
     };
     bpf::features::require_privileges()?;
     let signals = if recorder.is_some() { Signals::take_with_dumps() } else { Signals::take() };
     let signals = signals.context("cannot set up signal handling")?;
+    let (workspace, recording, prepared) = prepare(&options, plan)?;
+
+    let (command, whole) = match recorder {
+        None => recording.record_all(prepared, signals, outputs)?,
+        Some(recorder) => recording.record_last(prepared, signals, outputs, recorder, owner)?,
+    };
+    if let Some(library) = missing_library(&options, command.status) {
+        say(format_args!(
+            "the loader did not find {library}, which the command needs: add its directory to LD_LIBRARY_PATH, or use --sim to record on the simulated GPU"
+        ));
+    }
+    let seconds = options.duration.unwrap_or(0.0);
+    let status = command.wait((!options.quiet).then(|| format!("recording ended after {seconds} s")))?;
+    // Only now: processes started by the command may still need the libraries that its environment names.
+    drop(workspace);
+    Ok(exit_code(status, whole))
+}
+
+/// Sets up the injection and loads the BPF programs.
+fn prepare(options: &args::Record, plan: Plan) -> anyhow::Result<(Option<Workspace>, Recorded<'_>, Prepared)> {
+    let user = if options.as_root { None } else { User::behind_sudo() };
     let setup = match options.pid.as_slice() {
         [] => Setup::new(plan.injects(), options.sim, user.as_ref())?,
         pids => Setup::running(plan.injects(), pids),
@@ -67,112 +95,24 @@ pub fn run(mut options: args::Record) -> anyhow::Result<ExitCode> {
 
     // CUPTI would report nothing at all, without an error, after the first kernel.
     let stalls_refused =
-        injection.stalls.and_then(|_| used_by_others(&program(&options), injection.simulator.as_deref()));
+        injection.stalls.and_then(|_| used_by_others(&program(options), injection.simulator.as_deref()));
     if stalls_refused.is_some() {
         injection.stalls = None;
     }
 
-    let prepared = Prepared::new(plan.collect(&options, &injection, sessions, marker))?;
-    let mut first = vec![Event::Start(plan.start(&options))];
+    let prepared = Prepared::new(plan.collect(options, &injection, sessions, marker))?;
+    let mut first = vec![Event::Start(plan.start(options))];
+    let mut note = |text: String| first.push(Event::Note(Note { text }));
     if let Some(why) = stalls_refused {
-        first.push(Event::Note(Note { text: format!("no stall reasons: {why}") }));
+        note(format!("no stall reasons: {why}"));
     }
     if let Some(path) = other_nvtx {
-        let text = format!("no NVTX ranges: the command uses the library of {NVTX_LIBRARY}: {}", path.display());
-        first.push(Event::Note(Note { text }));
+        note(format!("no NVTX ranges: the command uses the library of {NVTX_LIBRARY}: {}", path.display()));
     }
     if options.no_inject {
-        first.push(Event::Note(Note { text: plan::NO_INJECT.into() }));
+        note(plan::NO_INJECT.into());
     }
-    let recording = Recorded { plan, options: &options, injection, user, first };
-    let mut style = Style::new(&options);
-    let shows_status = options.command.is_empty() && !options.quiet;
-    let status_line = shows_status.then(Status::of_recording).flatten();
-    let mut recorded = None;
-    let (status, mut rest, whole) = match recorder {
-        None => {
-            let (file, path) = outputs.recording()?;
-            let mut sink = Recording::new(file, path).context("cannot start the recording")?;
-            if let Some(status) = status_line {
-                sink.print(Box::new(status));
-            }
-            let ended = recording.collect(prepared, signals, sink, |_| Ok(()));
-            let Ended { sink, status, time, mut rest } = ended.inspect_err(|_| outputs.remove_recording())?;
-            style.shows_progress &= rest.child.is_none() || status.is_some();
-            let end = End { time, status: status.map(ExitStatusExt::into_raw) };
-            let (profile, complete) = style.finish(sink, end, &mut rest.kept);
-            if recorded_nothing(&profile, status) {
-                outputs.keep_existing();
-            }
-            let whole = style.write(&Flames::new(&profile), &mut outputs, complete);
-            recorded = Some(profile);
-            (status, rest, whole)
-        }
-        Some(recorder) => {
-            let tracer = slow::tracer(&recorder.on_slow);
-            let (paths, quiet) = (paths.clone(), options.quiet);
-            let mut place = flight::Place { paths, defaults, user: owner, style: style.clone(), quiet };
-            let mut sink = Flight::new(recorder, Background::new(place.clone()));
-            if let Some(status) = status_line {
-                sink.print(Box::new(status));
-            }
-            let watch = |collector: &mut Collector<_>| watch_slow(collector, tracer, &recording);
-            let Ended { sink, status, time, rest } = recording.collect(prepared, signals, sink, watch)?;
-            let why = why_ended(&options, status);
-            place.style.shows_progress &= rest.child.is_none() || status.is_some();
-            let (cut, background) = flight::finish(sink, time, status, why);
-            let whole = match place.write(&cut, rest.kept.clone()) {
-                Ok(flight::Written { profile, outputs: written, whole }) => {
-                    outputs = written;
-                    recorded = Some(profile);
-                    whole
-                }
-                Err(error) => {
-                    flight::not_written(&cut.dump, &error);
-                    false
-                }
-            };
-            (status, rest, whole && background.whole)
-        }
-    };
-    if let Some(profile) = &recorded {
-        if options.verbose {
-            print_cost(&rest.cost, profile, rest.ended);
-        }
-        if !options.quiet {
-            summary::print(&Flames::new(profile), &mut || outputs.events())?;
-            outputs.announce(&mut std::io::stderr())?;
-            events::announce(profile, style.view(profile), outputs.recording_path());
-        }
-    }
-    if let Some(library) = missing_library(&options, status) {
-        say(format_args!(
-            "the loader did not find {library}, which the command needs: add its directory to LD_LIBRARY_PATH, or use --sim to record on the simulated GPU"
-        ));
-    }
-    let status = match (status, rest.ending, &mut rest.child) {
-        (Some(status), _, _) => status,
-        // Without a command, the recording succeeded.
-        (None, _, None) => ExitStatus::default(),
-        (None, Some(ending), Some(child)) => match ending
-            .wait(child, &rest.signals)
-            .context("cannot wait for the command")?
-        {
-            // It ended on request.
-            ended if ended.signal().is_some_and(|signal| Ending::SIGNALS.contains(&signal)) => ExitStatus::default(),
-            ended => ended,
-        },
-        (None, None, Some(child)) => {
-            if !options.quiet {
-                let seconds = options.duration.unwrap_or(0.0);
-                eprintln!("warpscope: recording ended after {seconds} s; the command keeps running");
-            }
-            rest.signals.wait_for(child).context("cannot wait for the command")?
-        }
-    };
-    // Only now: processes started by the command may still need the libraries that its environment names.
-    drop(workspace);
-    Ok(if status.success() { ExitCode::from(u8::from(!whole)) } else { target::exit_like(status) })
+    Ok((workspace, Recorded { plan, options, injection, user, first, style: Style::new(options) }, prepared))
 }
 
 /// What is recorded.
@@ -183,30 +123,95 @@ struct Recorded<'a> {
     user: Option<User>,
     /// The first events.
     first: Vec<Event>,
+    style: Style,
 }
 
 /// A recording that has ended.
 struct Ended<S> {
     sink: S,
-    /// The exit status of a command that has ended.
-    status: Option<ExitStatus>,
     /// When it ended.
     time: u64,
-    rest: Rest,
-}
-
-/// What is left of it.
-struct Rest {
     kept: symbols::Kept,
-    signals: Signals,
     cost: Cost,
-    child: Option<Child>,
-    /// The end of a command that is terminated.
-    ending: Option<Ending>,
     ended: Instant,
+    command: RunningCommand,
 }
 
 impl Recorded<'_> {
+    /// Records from the start to the end. Returns the command, and whether the outputs are whole.
+    fn record_all(
+        mut self,
+        prepared: Prepared,
+        signals: Signals,
+        mut outputs: Outputs,
+    ) -> anyhow::Result<(RunningCommand, bool)> {
+        let (file, path) = outputs.recording()?;
+        let mut sink = Recording::new(file, path).context("cannot start the recording")?;
+        if let Some(status) = self.status_line() {
+            sink.print(Box::new(status));
+        }
+        let ended = self.collect(prepared, signals, sink, |_| Ok(()));
+        let Ended { sink, time, mut kept, cost, ended, command } = ended.inspect_err(|_| outputs.remove_recording())?;
+        self.style.shows_progress &= !command.runs();
+        let end = End { time, status: command.status.map(ExitStatusExt::into_raw) };
+        let (profile, complete) = self.style.finish(sink, end, &mut kept);
+        if recorded_nothing(&profile, command.status) {
+            outputs.keep_existing();
+        }
+        let flames = Flames::new(&profile);
+        let whole = self.style.write(&flames, &mut outputs, complete);
+        self.print(&flames, &outputs, &cost, ended)?;
+        Ok((command, whole))
+    }
+
+    /// Keeps the last events, and writes them on request and at the end. Returns the command, and whether all dumps are whole.
+    fn record_last(
+        self,
+        prepared: Prepared,
+        signals: Signals,
+        outputs: Outputs,
+        recorder: collect::flight::Options,
+        user: Option<User>,
+    ) -> anyhow::Result<(RunningCommand, bool)> {
+        let tracer = slow::tracer(&recorder.on_slow);
+        let (paths, quiet) = (self.options.output.clone(), self.options.quiet);
+        let style = self.style.clone();
+        let mut place = flight::Place { paths, defaults: self.plan.default_outputs(), user, style, quiet };
+        let mut sink = Flight::new(recorder, Background::new(place.clone()));
+        if let Some(status) = self.status_line() {
+            sink.print(Box::new(status));
+        }
+        let watch = |collector: &mut Collector<_>| watch_slow(collector, tracer, &self);
+        let Ended { sink, time, kept, cost, ended, command } = self.collect(prepared, signals, sink, watch)?;
+        place.style.shows_progress &= !command.runs();
+        let (cut, background) = flight::finish(sink, time, command.status, why_ended(self.options, command.status));
+        let print = |flames: &Flames<'_>, outputs: &Outputs| self.print(flames, outputs, &cost, ended);
+        let whole = place.write(&cut, kept, print).unwrap_or_else(|error| {
+            flight::not_written(&cut.dump, &error);
+            false
+        });
+        drop(outputs);
+        Ok((command, whole && background.whole))
+    }
+
+    /// Returns the status line of a recording of running processes.
+    fn status_line(&self) -> Option<Status> {
+        (self.options.command.is_empty() && !self.options.quiet).then(Status::of_recording).flatten()
+    }
+
+    /// Prints what was recorded, and where it is.
+    fn print(&self, flames: &Flames<'_>, outputs: &Outputs, cost: &Cost, ended: Instant) -> anyhow::Result<()> {
+        if self.options.verbose {
+            print_cost(cost, flames.profile, ended);
+        }
+        if !self.options.quiet {
+            summary::print(flames, &mut || outputs.events())?;
+            outputs.announce(&mut std::io::stderr())?;
+            events::announce(flames.profile, self.style.view(flames.profile), outputs.recording_path());
+        }
+        Ok(())
+    }
+
     /// Collects events until the end. `watch` is called before the command starts.
     fn collect<S: Sink>(
         &self,
@@ -232,7 +237,7 @@ impl Recorded<'_> {
         }
         let Collected { sink, signals, kept, cost, .. } = collector.finish();
         let ending = child.as_ref().filter(|_| options.kill && status.is_none()).map(Ending::begin);
-        Ok(Ended { sink, status, time, rest: Rest { kept, signals, cost, child, ending, ended } })
+        Ok(Ended { sink, time, kept, cost, ended, command: RunningCommand { child, status, ending, signals } })
     }
 
     /// Watches the events, and starts the command or follows the processes.

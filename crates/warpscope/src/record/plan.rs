@@ -11,6 +11,7 @@ use collect::{
     sink,
 };
 use model::event::{Mode, OFF_CPU, Start};
+use text::units;
 
 use super::events;
 use crate::args;
@@ -160,17 +161,9 @@ fn process(pid: u32) -> String {
 
 /// Parses a duration such as `10us`.
 fn shortest_wait(text: &str) -> anyhow::Result<u64> {
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let unit = match &text[digits..] {
-        "ns" => 1,
-        "us" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        _ if text == "0" => 1,
-        _ => 0,
-    };
-    match text[..digits].parse::<u64>().ok().and_then(|number| number.checked_mul(unit)) {
-        Some(ns) if unit > 0 => Ok(ns),
-        _ => bail!("--off-cpu={text} is not a duration: use a number with ns, us, ms or s, such as --off-cpu=10us"),
+    let ns = if text == "0" { Some(0.0) } else { units::parse_time(text) };
+    match ns.filter(|ns| ns.is_finite() && *ns >= 0.0) {
+        Some(ns) => Ok(ns as u64),
+        None => bail!("--off-cpu={text} is not a duration: use a number with ns, us, ms or s, such as --off-cpu=10us"),
     }
 }

@@ -15,13 +15,8 @@ use anyhow::{Context, bail};
 use bpf::tracefs;
 use collect::{
     Collected, Collector, INJECTOR, Prepared, Until,
-    calls::{libraries::Libraries, search},
-    command::{
-        setup::Setup,
-        signals::Signals,
-        target::{self, Injection},
-        user::User,
-    },
+    calls::{search, tracer::Tracer},
+    command::{setup::Setup, signals::Signals, target::Injection, user::User},
     process::procfs,
     sink::{self, Recording, Sink as _},
 };
@@ -29,7 +24,15 @@ use export::{Flames, Format, View};
 use model::event::{End, Event, Mode, Note, ProcessId};
 use text::did_you_mean;
 
-use crate::{args, outputs::Outputs, progress::Progress, say::say, status::Status, summary};
+use crate::{
+    args,
+    outputs::Outputs,
+    progress::Progress,
+    running_command::{RunningCommand, exit_code},
+    say::say,
+    status::Status,
+    summary,
+};
 use live::{Live, Wanted};
 use plan::{Kernel, Plan};
 
@@ -79,31 +82,17 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         collector.note_stop(options.duration.unwrap_or(0.0), child);
     }
     let Collected { mut sink, signals, trace, mut kept, .. } = collector.finish();
+    let command = RunningCommand { child, status, ending: None, signals };
 
     if let Some(trace) = &trace {
-        note_missed(&trace.libraries, all_calls, &mut sink);
-        let unreported = trace.libraries.expects_reports() && trace.callbacks.as_ref().is_some_and(|c| c.count == 0);
-        if unreported && trace.libraries.wanted.any() {
-            let text = "no process initialised CUDA (cuInit), so CUPTI reported no calls; --calls-from probes traces other functions";
-            sink.push(&Event::Note(Note { text: text.into() }));
-        }
+        note_missed(trace, all_calls, &mut sink);
         if options.verbose {
-            let libraries = &trace.libraries;
-            let milliseconds = libraries.spent.as_secs_f64() * 1e3;
-            if let Some(callbacks) = &trace.callbacks {
-                let processes = match callbacks.count {
-                    1 => "1 process was".to_owned(),
-                    count => format!("{count} processes were"),
-                };
-                eprintln!("warpscope: the calls of {processes} reported by CUPTI, without probes");
-            }
-            eprintln!("warpscope: probed {}, attached in {milliseconds:.1} ms", libraries.costs);
+            print_probes(trace);
         }
     }
     let end = End { time: ended_at, status: status.map(ExitStatusExt::into_raw) };
     let naming = symbols::Options { injector: INJECTOR, ..symbols::Options::default() };
-    // A command that still runs uses the terminal.
-    let shows_progress = !options.quiet && (child.is_none() || status.is_some());
+    let shows_progress = !options.quiet && !command.runs();
     let progress = shows_progress.then(|| Progress::begin("resolving names".to_owned(), None));
     let (profile, failure) = sink.finish(end, &mut kept, &naming);
     drop(progress);
@@ -120,19 +109,10 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         summary::print(&flames, &mut || outputs.events())?;
         outputs.announce(&mut std::io::stderr())?;
     }
-    let status = match (status, &mut child) {
-        (None, Some(child)) => {
-            if !options.quiet {
-                let seconds = options.duration.unwrap_or(0.0);
-                eprintln!("warpscope: the trace ended after {seconds} s; the command is still running");
-            }
-            signals.wait_for(child).context("cannot wait for the command")?
-        }
-        // Without a command, the trace succeeded.
-        (status, _) => status.unwrap_or_default(),
-    };
+    let seconds = options.duration.unwrap_or(0.0);
+    let status = command.wait((!options.quiet).then(|| format!("the trace ended after {seconds} s")))?;
     drop(workspace);
-    Ok(if status.success() { ExitCode::from(u8::from(!whole)) } else { target::exit_like(status) })
+    Ok(exit_code(status, whole))
 }
 
 /// Writes what is known before anything runs, and starts printing: calls with `--live`, otherwise the status of a trace of
@@ -246,8 +226,10 @@ fn check(collector: &Collector<Recording>, options: &args::Trace) -> anyhow::Res
 }
 
 /// Adds notes that are only known at the end.
-fn note_missed(libraries: &Libraries, all_calls: bool, sink: &mut Recording) {
+fn note_missed(trace: &Tracer, all_calls: bool, sink: &mut Recording) {
     let mut note = |text| sink.push(&Event::Note(Note { text }));
+    let libraries = &trace.libraries;
+    let unreported = libraries.expects_reports() && trace.callbacks.as_ref().is_some_and(|calls| calls.count == 0);
     if !libraries.wanted.any() {
         note("no CUDA library was loaded: neither libcuda nor libcudart".into());
     } else {
@@ -260,5 +242,21 @@ fn note_missed(libraries: &Libraries, all_calls: bool, sink: &mut Recording) {
         for (pattern, near) in libraries.wanted.unmatched_patterns() {
             note(format!("--match {pattern} matched no function{}", did_you_mean(&near)));
         }
+        if unreported {
+            note("no process initialised CUDA (cuInit), so CUPTI reported no calls; --calls-from probes traces other functions".into());
+        }
     }
+}
+
+/// `--verbose`: prints how calls were traced.
+fn print_probes(trace: &Tracer) {
+    if let Some(callbacks) = &trace.callbacks {
+        let processes = match callbacks.count {
+            1 => "1 process was".to_owned(),
+            count => format!("{count} processes were"),
+        };
+        eprintln!("warpscope: the calls of {processes} reported by CUPTI, without probes");
+    }
+    let milliseconds = trace.libraries.spent.as_secs_f64() * 1e3;
+    eprintln!("warpscope: probed {}, attached in {milliseconds:.1} ms", trace.libraries.costs);
 }
