@@ -122,7 +122,7 @@ impl Return {
 }
 
 /// Returns why a stopped thread is not at a safe point, or nothing if it is.
-pub(crate) fn objection(
+pub(crate) fn why_unsafe(
     registers: &Registers,
     library: &Library,
     mappings: &[Mapping],

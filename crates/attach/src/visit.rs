@@ -48,12 +48,12 @@ pub(crate) struct Visit<'a> {
     xstate: Vec<u8>,
     since: Instant,
     /// The stop that ended the visit early; nothing while it goes well.
-    over: Cell<Option<Over>>,
+    over: Cell<Option<EndedEarly>>,
 }
 
 /// How a visit was ended early.
 #[derive(Clone, Copy, Debug)]
-enum Over {
+enum EndedEarly {
     /// The thread is stopped and is about to receive a signal, if it is not 0.
     Stopped(i32),
     /// The thread runs.
@@ -99,10 +99,10 @@ impl<'a> Visit<'a> {
             return Err(leave(tracee, 0, "a thread was receiving a signal"));
         }
         let back = Return::to(&registers);
-        if let Some(objection) = point::objection(&registers, library, mappings, read) {
+        if let Some(why_unsafe) = point::why_unsafe(&registers, library, mappings, read) {
             // The program must not see an EINTR that is ours.
             tracee.set_registers(&back.traced).map_err(failed("set the registers"))?;
-            return Err(leave(tracee, 0, objection));
+            return Err(leave(tracee, 0, why_unsafe));
         }
         let Some(frame) = Frame::build(&back.alone, mask, &xstate, library.restorer) else {
             tracee.set_registers(&back.traced).map_err(failed("set the registers"))?;
@@ -199,8 +199,8 @@ impl<'a> Visit<'a> {
 
     fn restore(mut self) -> io::Result<()> {
         match self.over.get() {
-            Some(Over::Stopped(signal)) => return self.tracee.detach(signal),
-            Some(Over::Late) => return Ok(()),
+            Some(EndedEarly::Stopped(signal)) => return self.tracee.detach(signal),
+            Some(EndedEarly::Late) => return Ok(()),
             None => {}
         }
         // The kernel restarts a system call only after a stop for an interrupt.
@@ -247,7 +247,7 @@ impl<'a> Visit<'a> {
     fn to_system_call(&self) -> Result<Registers, Error> {
         // Also for a target that makes system calls without end.
         if self.tracee.is_late() {
-            self.over.set(Some(Over::Stopped(0)));
+            self.over.set(Some(EndedEarly::Stopped(0)));
             return Err(self.interrupted("the time limit was reached"));
         }
         self.tracee.to_system_call().map_err(Error::io(self.target.pid, "continue a thread"))?;
@@ -255,11 +255,11 @@ impl<'a> Visit<'a> {
             Ok(Stop::SystemCall) => self.tracee.registers().map_err(Error::io(self.target.pid, "read the registers")),
             Ok(Stop::Exit) => Err(Error::Exited(self.target.pid)),
             Ok(stop) => {
-                self.over.set(Some(Over::Stopped(if let Stop::Signal(signal) = stop { signal } else { 0 })));
+                self.over.set(Some(EndedEarly::Stopped(if let Stop::Signal(signal) = stop { signal } else { 0 })));
                 Err(self.interrupted("it received a signal"))
             }
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                self.over.set(Some(Over::Late));
+                self.over.set(Some(EndedEarly::Late));
                 Err(self.interrupted("the time limit was reached"))
             }
             Err(error) => Err(Error::io(self.target.pid, "wait for a thread")(error)),

@@ -11,9 +11,8 @@ use std::{
 };
 
 use crate::{
-    Error, Result,
-    memory::Shared,
-    perf,
+    Error, Result, perf,
+    shared_memory::Shared,
     shares::{Share, Shares},
 };
 

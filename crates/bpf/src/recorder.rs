@@ -21,10 +21,10 @@ use crate::{
     features,
     hooks::Hook,
     map,
-    memory::Shared,
     options::{Marker, Options},
     perf,
     programs::{self, load_error, skeleton::RecordSkel},
+    shared_memory::Shared,
 };
 
 /// Records read from the ring at a time, to keep one call short.

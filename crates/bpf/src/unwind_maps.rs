@@ -17,7 +17,7 @@ use crate::{
         bytes_of,
         types::{limit, mapping, no_shard, range, unwind_row},
     },
-    memory::Shared,
+    shared_memory::Shared,
 };
 
 /// Rows in a shard that several files share: 2 MiB at first, then 8 MiB.

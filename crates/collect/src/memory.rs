@@ -166,7 +166,7 @@ fn shutdown(data: &std::fs::File) -> anyhow::Result<Vec<Place>> {
 }
 
 fn is_allocator(path: &str) -> bool {
-    file::is(Path::new(LIBRARY), path)
+    file::is_named(Path::new(LIBRARY), path)
 }
 
 /// Whether a file may contain PyTorch's allocator or a Python interpreter.

@@ -22,7 +22,7 @@ use crate::{
         tracks::{Tracks, gpu_pid},
     },
     events::Events,
-    flame::View,
+    flame_tree::View,
     json_object::Object,
     lanes::Lanes,
     launch_lengths::Launched,
@@ -52,7 +52,7 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
         lanes: FxHashMap::default(),
         is_trace: is_trace(profile),
         power: Power::new(profile),
-        reader: Reader::again(profile),
+        reader: Reader::for_second_pass(profile),
         json: Json::new(out),
     };
     trace.json.file()?.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n")?;

@@ -10,7 +10,7 @@ use model::{
     profile::Profile,
 };
 
-use crate::{events::Events, flame::View, names};
+use crate::{events::Events, flame_tree::View, names};
 
 /// Writes each sample and launch in order of arrival. The name is the thread's last name with blanks as `_`, or otherwise
 /// the name of the process.

@@ -21,7 +21,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     events::Events,
-    flame::View,
+    flame_tree::View,
     moments::{Moment, each_moment},
     names::{self, SessionKernels},
 };

@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     family::Family,
-    flame::{Flame, Frames, Line, Weight},
+    flame_tree::{Flame, Frames, Line, Weight},
     names,
 };
 

@@ -49,7 +49,7 @@ pub struct DeviceIdle {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct IdleCause {
     /// What the thread that feeds the GPU did.
-    pub cause: Doing,
+    pub cause: ThreadState,
     /// Why it waited, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -67,7 +67,7 @@ pub struct IdleCause {
 /// What a thread did while its GPU was idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Doing {
+pub enum ThreadState {
     /// It ran, as samples show.
     Running,
     /// It waited.
@@ -121,13 +121,13 @@ fn causes<'a>(
     parts: impl Iterator<Item = &'a (Charge, IdleWeight)>,
     whole: u64,
 ) -> Vec<IdleCause> {
-    let mut sums: BTreeMap<(Doing, Option<String>, Option<Place>), IdleWeight> = BTreeMap::new();
+    let mut sums: BTreeMap<(ThreadState, Option<String>, Option<Place>), IdleWeight> = BTreeMap::new();
     for (charge, weight) in parts {
         let (doing, reason) = match charge.cause {
-            Cause::Launching => (Doing::Launching, None),
-            Cause::Running => (Doing::Running, None),
-            Cause::Unknown => (Doing::Unknown, None),
-            Cause::Waiting(_) => (Doing::Waiting, Some(wait_reason(profile, charge))),
+            Cause::Launching => (ThreadState::Launching, None),
+            Cause::Running => (ThreadState::Running, None),
+            Cause::Unknown => (ThreadState::Unknown, None),
+            Cause::Waiting(_) => (ThreadState::Waiting, Some(wait_reason(profile, charge))),
         };
         let place = charge.stack.map(|stack| code.place(charge.process, stack));
         let sum = sums.entry((doing, reason, place)).or_default();
@@ -149,7 +149,7 @@ fn causes<'a>(
         let ns = rest.iter().fold(0_u64, |sum, cause| sum.saturating_add(cause.ns));
         let samples = rest.iter().map(|cause| cause.samples).sum();
         let share = share(ns, whole);
-        all.push(IdleCause { cause: Doing::Other, reason: None, place: None, ns, share, samples });
+        all.push(IdleCause { cause: ThreadState::Other, reason: None, place: None, ns, share, samples });
     }
     all
 }

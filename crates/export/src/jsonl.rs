@@ -21,7 +21,7 @@ use model::{
 use self::line::{CounterValue, Line, origin};
 use crate::{
     events::Events,
-    flame::View,
+    flame_tree::View,
     json_object::{Object, write_object},
     names,
     names::SessionKernels,

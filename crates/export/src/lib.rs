@@ -17,8 +17,8 @@ mod events;
 pub mod family;
 pub mod findings;
 mod firefox;
-pub mod flame;
-mod flames;
+mod flame_cache;
+pub mod flame_tree;
 pub mod folded;
 mod format;
 mod helper_programs;
@@ -57,8 +57,8 @@ mod weighted;
 pub use crate::{
     events::Events,
     findings::Finding,
-    flame::{EventView, MemoryView, View},
-    flames::Flames,
+    flame_cache::Flames,
+    flame_tree::{EventView, MemoryView, View},
     format::{Format, UnknownExtension},
     summary::Summary,
     table::Table,

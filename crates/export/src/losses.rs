@@ -10,7 +10,7 @@ use model::{
 };
 use text::units::{bytes, count, counted, hundredths, percent_of_hundredths, time};
 
-use crate::flame::Weight;
+use crate::flame_tree::Weight;
 
 /// Returns `matched 100 %` if every activity has its launch, otherwise how many have none. Rounded down, so that 100 means
 /// all. `None` if there was no GPU work.

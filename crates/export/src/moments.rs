@@ -9,7 +9,7 @@ use model::{
 
 use crate::{
     events::Events,
-    flame::View,
+    flame_tree::View,
     launch_lengths::{LaunchLengths, Launched},
 };
 

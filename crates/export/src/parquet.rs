@@ -19,7 +19,7 @@ use model::{
 
 use crate::{
     events::Events,
-    flame::View,
+    flame_tree::View,
     launch_lengths::Launched,
     moments::{Moment, each_moment},
     names::{self, SessionKernels},
@@ -56,7 +56,7 @@ pub fn write<'a>(
         range_paths: HashMap::new(),
         stacks: HashMap::new(),
         user_code: UserCode::new(profile),
-        reader: Reader::again(profile),
+        reader: Reader::for_second_pass(profile),
     };
     each_moment(view, events, |moment| writer.moment(&moment))?;
     writer.profile()?;
@@ -182,7 +182,7 @@ impl Recorded<'_, '_> {
                 let name = self.kernels.name(activity.session, name);
                 let [x, y, z] = grid.map(Cell::from);
                 let [u, v, w] = block.map(Cell::from);
-                let rest = [(&*name).into(), x, y, z, u, v, w, u32::from(registers).into(), shared_memory.into()];
+                let rest = [name.into(), x, y, z, u, v, w, u32::from(registers).into(), shared_memory.into()];
                 self.tables.kernels.row_of(&place, &rest)
             }
             Work::Copy { direction, bytes, source, destination, peer } => {

@@ -19,7 +19,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     events::Events,
-    flame::View,
+    flame_tree::View,
     html::overview::Overview,
     lanes::Lanes,
     launch_lengths::Launched,
@@ -50,7 +50,7 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
         lanes: FxHashMap::default(),
         overview: Overview::new(profile),
         power: Power::new(profile),
-        reader: Reader::again(profile),
+        reader: Reader::for_second_pass(profile),
     };
     trace.about()?;
     trace.events(view, events)?;

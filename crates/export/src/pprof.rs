@@ -13,7 +13,7 @@ use model::profile::Profile;
 
 use crate::{
     events::Events,
-    flame::{Measure, View},
+    flame_tree::{Measure, View},
     names,
     proto::Message,
     weighted::{Frame, Kind, Row, Weighted},

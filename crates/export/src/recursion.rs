@@ -15,7 +15,7 @@ use std::{
 };
 
 use crate::{
-    flame::{Flame, Frames, Line, Weight},
+    flame_tree::{Flame, Frames, Line, Weight},
     names,
 };
 

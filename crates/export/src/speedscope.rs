@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::{
     events::Events,
-    flame::{Measure, View},
+    flame_tree::{Measure, View},
     weighted::Weighted,
 };
 

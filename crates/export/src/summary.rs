@@ -16,8 +16,8 @@ use crate::{
     energy,
     events::Events,
     findings,
-    flame::{Flame, Line},
-    flames::Flames,
+    flame_cache::Flames,
+    flame_tree::{Flame, Line},
     idle, losses, memory,
     names::{self, GpuFrames},
     occupancy::{self, ShapeOccupancy},
@@ -331,7 +331,7 @@ fn top_functions(lines: &[Line], cpu_time_ns: u64) -> Vec<Function> {
     let mut functions = BTreeMap::new();
     for line in lines {
         if let Some(innermost) = line.frames.last() {
-            functions.entry(innermost.clone()).or_insert_with(crate::flame::Weight::default).add(line.weight);
+            functions.entry(innermost.clone()).or_insert_with(crate::flame_tree::Weight::default).add(line.weight);
         }
     }
     top(functions, |weight| weight.amount)

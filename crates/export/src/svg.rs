@@ -17,8 +17,8 @@ use self::{
     titles::{TITLE_LENGTH, cut, event_subtitle, event_title, idle_subtitle, memory_subtitle, subtitle, title},
 };
 use crate::{
-    flame::{Line, MemoryView, View},
-    flames::Flames,
+    flame_cache::Flames,
+    flame_tree::{Line, MemoryView, View},
     helper_programs, recursion, waits,
 };
 

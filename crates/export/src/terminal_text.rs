@@ -12,7 +12,7 @@ const WIDE: usize = 100;
 
 /// The style of a part of a line on a terminal.
 #[derive(Clone, Copy)]
-pub(crate) enum Ink {
+pub(crate) enum TextStyle {
     Bold,
     Dim,
     Blue,
@@ -33,15 +33,15 @@ impl Page {
         Self { text: String::new(), colour, width }
     }
 
-    pub(crate) fn ink(&self, ink: Ink, text: &str) -> String {
+    pub(crate) fn ink(&self, ink: TextStyle, text: &str) -> String {
         let code = match ink {
-            Ink::Bold => 1,
-            Ink::Dim => 2,
-            Ink::Blue => 34,
-            Ink::Red => 31,
-            Ink::Green => 32,
-            Ink::Yellow => 33,
-            Ink::Magenta => 35,
+            TextStyle::Bold => 1,
+            TextStyle::Dim => 2,
+            TextStyle::Blue => 34,
+            TextStyle::Red => 31,
+            TextStyle::Green => 32,
+            TextStyle::Yellow => 33,
+            TextStyle::Magenta => 35,
         };
         if self.colour && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
@@ -68,18 +68,18 @@ impl Page {
         let title = format!("{title:<title_width$}");
         let share = self.bar_width() + 9 - title_width;
         let columns = format!("{:>share$}  {value:>8}  {columns}", "share");
-        let line = format!("{}{}", self.ink(Ink::Bold, &title), self.ink(Ink::Dim, &columns));
+        let line = format!("{}{}", self.ink(TextStyle::Bold, &title), self.ink(TextStyle::Dim, &columns));
         self.text.push('\n');
         self.line(&line);
     }
 
     /// Formats a bar, a share and a time: the beginning of a row.
-    pub(crate) fn row(&self, ink: Ink, ns: u64, share: f64, whole: u64) -> String {
+    pub(crate) fn row(&self, ink: TextStyle, ns: u64, share: f64, whole: u64) -> String {
         self.row_of(ink, (ns, whole), share, &time(ns))
     }
 
     /// The same for values that are not times: a part of a whole, its share, and its text.
-    pub(crate) fn row_of(&self, ink: Ink, (part, whole): (u64, u64), share: f64, text: &str) -> String {
+    pub(crate) fn row_of(&self, ink: TextStyle, (part, whole): (u64, u64), share: f64, text: &str) -> String {
         format!("{} {:>8}  {text:>8}", self.ink(ink, &bar(share, self.bar_width())), percent(part, whole))
     }
 

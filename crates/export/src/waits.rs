@@ -14,7 +14,7 @@ const MEMORY: &str = "[waiting for memory]";
 const GPU: &str = "[waiting for the GPU]";
 
 /// Whether an event is the time off the CPU.
-pub fn is(counter: &Counter) -> bool {
+pub fn is_off_cpu(counter: &Counter) -> bool {
     counter.source == OFF_CPU
 }
 
@@ -25,7 +25,7 @@ pub fn hits(source: &str) -> (&'static str, &'static str) {
 
 /// Returns the counter of the time off the CPU, if it was recorded.
 pub fn counter(profile: &Profile) -> Option<CounterId> {
-    profile.counters.all.values().find(|counter| is(counter)).map(|counter| counter.id)
+    profile.counters.all.values().find(|counter| is_off_cpu(counter)).map(|counter| counter.id)
 }
 
 /// Whether a reason has no stack.

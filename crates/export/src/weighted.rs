@@ -17,7 +17,7 @@ use text::short::split_place;
 
 use crate::{
     events::Events,
-    flame::{Measure, View},
+    flame_tree::{Measure, View},
     names::{self, GpuFrames},
     stalls::leaves::Leaves,
     waits,
@@ -222,7 +222,7 @@ impl<'a> Gather<'a> {
     fn event(&mut self, id: CounterId, by_count: bool) {
         let counters = &self.profile.counters;
         let Some(counter) = counters.all.get(&id) else { return };
-        let is_wait = waits::is(counter);
+        let is_wait = waits::is_off_cpu(counter);
         let by_count = by_count || counter.weight.is_empty();
         let name = if is_wait { "wait" } else { &counter.name };
         let kind = self.kind(name, Measure::of(counter, by_count));

@@ -4,7 +4,7 @@ mod support;
 
 use std::{collections::BTreeMap, io};
 
-use export::{EventView, Events, Flames, Format, View, flame::Flame};
+use export::{EventView, Events, Flames, Format, View, flame_tree::Flame};
 use model::{
     event::{Dump, Event, KernelName, LaunchKind, Pause, Rank, SessionId},
     fold::Fold,
@@ -54,7 +54,7 @@ impl Report {
     }
 }
 
-fn lines(flame: &Flame, of: fn(&export::flame::Line) -> u64) -> BTreeMap<String, u64> {
+fn lines(flame: &Flame, of: fn(&export::flame_tree::Line) -> u64) -> BTreeMap<String, u64> {
     flame.lines.iter().map(|line| (line.frames.join(";"), of(line))).collect()
 }
 

@@ -17,7 +17,8 @@ use crate::queue::QUEUE;
 use crate::sampling::Choice;
 use crate::totals::{ShardOf, TOTALS, add};
 use crate::{
-    before, calls, client, cost, counting, gate, launches, lifecycle, nodes, nvtx, quirks, sampling, stalls, sys, waits,
+    calls, client, cost, counting, earlier_launches, gate, launches, lifecycle, nodes, nvtx, quirks, sampling, stalls,
+    sys, waits,
 };
 
 /// One more than the highest callback id in the tables.
@@ -170,7 +171,7 @@ unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -
                 if !live {
                     return false;
                 }
-                before::saw(data.correlation_id);
+                earlier_launches::note_launch(data.correlation_id);
                 thread.shard.count_launch();
                 if work == Work::Graph as u8 {
                     quirks::graph_launched();

@@ -48,7 +48,7 @@ pub fn set(cupti: &Cupti, notices: &mut Notices) {
 }
 
 /// Sets another client's clock before it uses CUPTI: its own, or the one that CUPTI has by default.
-pub fn lend(cupti: &Cupti) {
+pub fn set_client_clock(cupti: &Cupti) {
     if let Some(register) = cupti.register_timestamp.filter(|_| DONE.swap(false, Ordering::Relaxed)) {
         // SAFETY: the client's function, or one of this library, which is never unloaded.
         unsafe { register(client::timestamp().unwrap_or(default_clock)) };

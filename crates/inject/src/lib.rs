@@ -20,7 +20,6 @@
 //! All state is static and never freed: callbacks may arrive at any time, from any thread, even while the process
 //! exits.
 
-mod before;
 mod budget;
 pub mod buffers;
 pub mod callbacks;
@@ -33,12 +32,14 @@ mod cost;
 mod counting;
 mod cubins;
 mod driver;
+mod earlier_launches;
 mod entry;
 mod environment;
 mod gate;
 mod kinds;
 mod known_stacks;
 mod launches;
+mod launches_in_flight;
 mod library;
 pub mod lifecycle;
 mod limiter;
@@ -63,7 +64,6 @@ mod start;
 mod subscription;
 mod sys;
 mod totals;
-mod unseen;
 mod waits;
 mod wakeup;
 

@@ -5,7 +5,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::{before, client, sys, wakeup};
+use crate::{client, earlier_launches, sys, wakeup};
 
 /// No session, or one that has not begun to record.
 const NEW: u8 = 0;
@@ -122,7 +122,7 @@ fn move_up(descriptor: i32) -> i32 {
 /// exit and fork handlers cannot be registered.
 pub fn open(socket: i32) -> bool {
     STATE.store(NEW, Ordering::SeqCst);
-    before::forget();
+    earlier_launches::forget();
     DONE.store(0, Ordering::SeqCst);
     SESSION.store(random(), Ordering::Relaxed);
     // SAFETY: only reads the process id.

@@ -12,7 +12,7 @@ use cupti::ids::{kind, result};
 use cupti::record::{self, graph_trace, kernel, memcpy, memcpy_peer, memset};
 use cupti::types::ActivityGetNextRecord;
 
-use crate::before;
+use crate::earlier_launches;
 use crate::names::{NAMES_SEEN, Named};
 use crate::queue::QUEUE;
 use crate::totals::{TOTALS, add};
@@ -37,7 +37,7 @@ impl Record {
             Self::Memcpy(copy) => (copy.correlation, copy.graph),
             Self::Memset(memset) => (memset.correlation, memset.graph),
         };
-        before::has(id, graph)
+        earlier_launches::has(id, graph)
     }
 }
 

@@ -135,7 +135,7 @@ impl Sender {
 
     /// Sets up the session in a process that already runs.
     fn begin(&mut self) -> Result<(), Disconnected> {
-        let (cupti, notices) = setup::introduce();
+        let (cupti, notices) = setup::queue_first_messages();
         self.send_queued(true, FOREVER)?;
         let welcome = connect::await_welcome(lifecycle::socket(), LONGEST_WELCOME_MS);
         lifecycle::close_other_end();

@@ -9,8 +9,8 @@ use crate::names::NAMES_SEEN;
 use crate::notices::Notices;
 use crate::queue::QUEUE;
 use crate::{
-    before, buffers, client, clock, cost, driver, lifecycle, quirks, rank, sampling, stalls, subscription, sys, totals,
-    unseen,
+    buffers, client, clock, cost, driver, earlier_launches, launches_in_flight, lifecycle, quirks, rank, sampling,
+    stalls, subscription, sys, totals,
 };
 
 /// The result of the search for libcupti.
@@ -93,7 +93,7 @@ pub fn announce(found: Found, driver: u32, notices: &mut Notices) -> Option<&'st
 }
 
 /// Queues the first messages of a session in a process that already runs. The sender sends them.
-pub fn introduce() -> (Option<&'static Cupti>, Notices) {
+pub fn queue_first_messages() -> (Option<&'static Cupti>, Notices) {
     let mut notices = Notices::default();
     let driver = driver::version();
     let cupti = announce(Found::search(driver), driver, &mut notices);
@@ -102,7 +102,7 @@ pub fn introduce() -> (Option<&'static Cupti>, Notices) {
 
 /// Begins to record in a process that already runs, once warpscope is ready; true if records will arrive.
 pub fn begin(cupti: Option<&'static Cupti>, mut notices: Notices) -> bool {
-    before::begin();
+    earlier_launches::begin();
     let records = cupti.is_some_and(|cupti| record(cupti, &mut notices));
     notices.send();
     QUEUE.seal();
@@ -128,7 +128,7 @@ fn record(cupti: &'static Cupti, notices: &mut Notices) -> bool {
     if !subscription::subscribe(cupti, notices) {
         return false;
     }
-    unseen::wait();
+    launches_in_flight::wait();
     // Records of an earlier session, which nobody reads.
     // SAFETY: only takes a number; no callback of CUPTI is on this thread's stack.
     unsafe { (cupti.flush_all)(1) };

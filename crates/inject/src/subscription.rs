@@ -272,7 +272,7 @@ pub fn leave(cupti: &Cupti) {
     (0..ATTEMPTS).any(|_| gate::close_for(LONG_PATIENCE, disable));
     // SAFETY: the handle is from cuptiSubscribe and the swap makes this its only end.
     unsafe { (cupti.unsubscribe)(subscriber) };
-    clock::lend(cupti);
+    clock::set_client_clock(cupti);
     client::restore(cupti);
 }
 

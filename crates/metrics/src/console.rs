@@ -11,7 +11,7 @@ use text::{
     units::{bytes, count, counted},
 };
 
-pub use self::table::Look;
+pub use self::table::BlockStyle;
 use self::table::{Table, cut};
 pub(crate) use self::tables::{byte_rate, rate, shape, speed, unseen_text};
 use crate::{
@@ -24,8 +24,8 @@ use crate::{
 const ROWS: usize = 10;
 
 /// Formats the state `now`, with rates since the snapshot `before`.
-pub fn block(now: &Snapshot, before: Option<&Snapshot>, look: Look) -> String {
-    let look = Look { width: look.width.map(|width| width.max(60)), ..look };
+pub fn block(now: &Snapshot, before: Option<&Snapshot>, look: BlockStyle) -> String {
+    let look = BlockStyle { width: look.width.map(|width| width.max(60)), ..look };
     let paces = Pace::of(now, before);
     let mut head = vec![title(now, look)];
     head.extend(now.devices.iter().map(|gpu| cut(&device(gpu), look.width)));
@@ -62,7 +62,7 @@ pub fn in_place(block: &str) -> String {
     format!("\x1b[H{lines}\x1b[J")
 }
 
-fn title(now: &Snapshot, look: Look) -> String {
+fn title(now: &Snapshot, look: BlockStyle) -> String {
     let (bold, plain) = if look.colour { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
     let living = now.processes.iter().filter(|process| !process.ended).count() as u64;
     let health = &now.health;

@@ -3,7 +3,7 @@
 mod support;
 
 use metrics::{
-    console::{Look, block, in_place},
+    console::{BlockStyle, block, in_place},
     snapshot::{Kinds, Snapshot},
 };
 
@@ -11,15 +11,18 @@ use metrics::{
 #[test]
 fn blocks_match_golden_files() {
     let (before, now) = (support::machine(1), support::machine(2));
-    support::check("console.txt", &block(&now, Some(&before), Look { width: None, height: None, colour: false }));
+    support::check("console.txt", &block(&now, Some(&before), BlockStyle { width: None, height: None, colour: false }));
     support::check(
         "console.colour.txt",
-        &block(&now, Some(&before), Look { width: Some(100), height: Some(24), colour: true }),
+        &block(&now, Some(&before), BlockStyle { width: Some(100), height: Some(24), colour: true }),
     );
-    support::check("console.first.txt", &block(&before, None, Look { width: Some(80), height: None, colour: false }));
+    support::check(
+        "console.first.txt",
+        &block(&before, None, BlockStyle { width: Some(80), height: None, colour: false }),
+    );
     support::check(
         "console.nothing.txt",
-        &block(&Snapshot::default(), None, Look { width: Some(80), height: None, colour: false }),
+        &block(&Snapshot::default(), None, BlockStyle { width: Some(80), height: None, colour: false }),
     );
 }
 
@@ -27,7 +30,7 @@ fn blocks_match_golden_files() {
 #[test]
 fn only_counted_values_are_shown() {
     let none = Kinds { memory: false, launches: false, graphs: false, copies: false, sets: false, errors: false };
-    let look = Look { width: None, height: None, colour: false };
+    let look = BlockStyle { width: None, height: None, colour: false };
     let columns = |kinds: Kinds| {
         let now = Snapshot { kinds, ..support::machine(2) };
         let text = block(&now, Some(&support::machine(1)), look);
@@ -55,7 +58,7 @@ fn output_fits_the_terminal() {
             let text = block(
                 &now,
                 Some(&support::machine(1)),
-                Look { width: Some(width), height: Some(height), colour: false },
+                BlockStyle { width: Some(width), height: Some(height), colour: false },
             );
             assert!(text.lines().count() < height.max(2), "{height} {}", text.lines().count());
             for line in text.lines() {

@@ -15,12 +15,12 @@
 
 mod blame;
 mod busy;
+mod counter_samples;
 mod describe;
 mod devices;
 mod divide;
 mod energy;
 mod gpu;
-mod monitors;
 mod ranks;
 mod spread;
 mod stalled;
@@ -49,7 +49,7 @@ use crate::{
     },
     join::Limits,
     ledger::Ledger,
-    memory::Book,
+    memory::Allocations,
     profile::{ProcessInfo, Profile, SessionInfo},
 };
 
@@ -68,7 +68,7 @@ pub struct Fold {
     /// The current image of each pid. Recordings that are read as one may come from different machines, with the same pids.
     images: FxHashMap<(usize, u32), ProcessId>,
     noted: FxHashSet<String>,
-    memory: Book,
+    memory: Allocations,
 }
 
 impl Fold {

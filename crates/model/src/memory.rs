@@ -20,13 +20,13 @@
 //! A tensor holds a whole block, as `torch.cuda.memory_allocated()` counts it ([`blocks`]). Events must be in the order in
 //! which the allocator made them: one that was freed may have the same address as the next one.
 
+mod allocations;
 mod blocks;
-mod book;
 mod moment;
 mod process;
 mod sums;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::book::Book;
+pub(crate) use self::allocations::Allocations;
 pub use self::moment::{Amount, Counts, DeviceMemory, GpuMemory, Moment, Use};

@@ -9,12 +9,12 @@ use model::{
 };
 use symbols::Kept;
 
-use crate::{args::Filters, filter, filter::Filter, progress::Progress, source::Source};
+use crate::{args::Filters, filter, filter::Filter, progress::Progress, recordings::Recordings};
 
 /// Recordings, and their profile.
 pub struct Loaded {
     /// The files.
-    pub source: Source,
+    pub source: Recordings,
     /// The profile.
     pub profile: Profile,
     /// The events that the profile is made of, if not all.
@@ -33,7 +33,7 @@ impl Loaded {
 /// Reads recordings as one, or a part of them. A damaged end is reported but does not fail the load; addresses without a name
 /// are resolved now.
 pub fn load(paths: &[PathBuf], filters: &Filters) -> anyhow::Result<Loaded> {
-    let source = Source::open(paths)?;
+    let source = Recordings::open(paths)?;
     let _progress = Progress::begin(format!("reading {}", source.name()), Some(source.reading()));
     let (mut profile, damaged) = fold(&source, None)?;
     let mut filter = None;
@@ -52,7 +52,7 @@ pub fn load(paths: &[PathBuf], filters: &Filters) -> anyhow::Result<Loaded> {
     Ok(Loaded { source, profile, filter, damaged })
 }
 
-fn fold(source: &Source, filter: Option<&Filter>) -> anyhow::Result<(Profile, bool)> {
+fn fold(source: &Recordings, filter: Option<&Filter>) -> anyhow::Result<(Profile, bool)> {
     let mut events = source.read()?;
     let mut fold = Fold::new();
     for event in events.by_ref() {

@@ -315,7 +315,7 @@ static __always_inline void report_call(struct thread_calls *calls, const struct
 		account_memory(calls, function, open, bytes);
 	if (function->launches)
 		count_kernel(function, call);
-	if (call_names && function->teaches && !is_error(function, call->result)) {
+	if (call_names && function->names_kernels && !is_error(function, call->result)) {
 		keep_lesson(calls, function, call);
 		send_call(function, call);
 	}

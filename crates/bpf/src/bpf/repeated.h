@@ -55,7 +55,7 @@ static __always_inline bool is_session_return(void *ctx)
 /* Whether the function finds the handle of the kernel in its second argument. */
 static __always_inline bool looks_up(const struct function *function)
 {
-	return function->teaches && function->out == 1 && !function->text;
+	return function->names_kernels && function->out == 1 && !function->text;
 }
 
 /* Called when a call that contains a kernel's name or handle has succeeded. */

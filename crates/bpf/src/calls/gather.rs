@@ -42,7 +42,7 @@ pub struct Gather {
     /// What it launches.
     pub launches: Option<Launches>,
     /// Whether its calls contain the names of kernels.
-    pub teaches: bool,
+    pub names_kernels: bool,
     /// Whether it submits GPU work: a launch, a copy, a memset.
     pub submits: bool,
     /// The layer it belongs to, from 1 to 7, by which times are summed; 0 if it is not shown and its time is attributed
@@ -130,7 +130,7 @@ impl Gather {
             || self.class.is_some()
             || self.memory != Memory::None
             || self.launches.is_some()
-            || self.teaches
+            || self.names_kernels
             || text;
         let (dims, dims_word) = match self.launches.map_or(Dims::None, |launches| launches.dims) {
             Dims::None => (function_dims::DIMS_NONE, 0),
@@ -160,7 +160,7 @@ impl Gather {
             dims_word,
             submits: self.submits.into(),
             gathers: gathers.into(),
-            teaches: self.teaches.into(),
+            names_kernels: self.names_kernels.into(),
             layer: self.layer,
             group: self.group,
             pad: 0,

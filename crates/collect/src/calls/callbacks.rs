@@ -44,7 +44,7 @@ pub struct Callbacks {
     /// Processes without reported calls that have ended.
     gone: Vec<ProcessId>,
     /// When [`Callbacks::look`] was last called.
-    looked: u64,
+    noted: u64,
     /// Processes that report their calls, now or earlier.
     pub count: usize,
 }
@@ -132,9 +132,9 @@ impl Callbacks {
 
     /// Notes what processes have reported so far; [`Callbacks::read`] reads no more than that. Called before the records of
     /// probes are read: those of all calls that a thread made before the ones noted here are then there.
-    pub fn look(&mut self) {
-        self.looked = bpf::now();
-        self.processes.iter_mut().for_each(|reporting| reporting.rings.look());
+    pub fn note_written(&mut self) {
+        self.noted = bpf::now();
+        self.processes.iter_mut().for_each(|reporting| reporting.rings.note_written());
     }
 
     /// Reads what processes have reported. Returns whether there may be more. `probed` converts a probed call to an event.
@@ -143,12 +143,12 @@ impl Callbacks {
         let mut left = MOST_EVENTS;
         for reporting in &mut self.processes {
             let mut held = self.held.remove(&reporting.process).unwrap_or_default();
-            let mut looked = self.looked;
+            let mut noted = self.noted;
             if reporting.ended {
-                reporting.rings.look();
-                looked = u64::MAX;
+                reporting.rings.note_written();
+                noted = u64::MAX;
             }
-            left -= reporting.read((left, looked), &mut held, probed, &mut events);
+            left -= reporting.read((left, noted), &mut held, probed, &mut events);
             if !held.is_empty() {
                 self.held.insert(reporting.process, held);
             }

@@ -24,7 +24,7 @@ pub fn is_usual(path: &str) -> bool {
 }
 
 /// Whether `path` is a library named by its path or by the beginning of its file name.
-pub fn is(named: &Path, path: &str) -> bool {
+pub fn is_named(named: &Path, path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     match named.to_str() {
         Some(text) if !text.contains('/') => {

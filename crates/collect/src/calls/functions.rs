@@ -125,7 +125,7 @@ pub fn gather(name: &str) -> Gather {
     gather.group = call.space.map_or(0, |space| space.group() as u8);
     gather.submits = matches!(call.role, Role::Launch | Role::GraphLaunch | Role::Copy | Role::Set);
     gather.space = call.space.map_or(0, |space| space as u8);
-    gather.teaches = call.can_teach();
+    gather.names_kernels = call.names_kernels();
     gather.launches = call.launches().map(|launches| Launches {
         word: launches.word,
         handle: launches.handle,

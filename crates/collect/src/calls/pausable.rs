@@ -45,7 +45,7 @@ impl Probed {
 impl Pausable {
     /// Whether the probes of a function can be removed. Live memory and the names of kernels need every call.
     pub fn takes(gather: &Gather) -> bool {
-        gather.memory == Memory::None && !gather.teaches
+        gather.memory == Memory::None && !gather.names_kernels
     }
 
     /// Adds the probes of a file, and attaches them unless they are paused; returns how long that took.

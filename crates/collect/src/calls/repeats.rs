@@ -15,7 +15,7 @@ use super::file::is_usual;
 /// A runtime that is linked into a program or another library shares its code with that: who calls the driver from there is
 /// not known, so all returns are watched.
 pub fn repeats(file: &File, path: &str, name: &str, gather: &Gather, offset: u64) -> Option<Repeats> {
-    let looks_up = gather.teaches && gather.out == Some(0) && !matches!(gather.payload, Some(Payload::Text(_)));
+    let looks_up = gather.names_kernels && gather.out == Some(0) && !matches!(gather.payload, Some(Payload::Text(_)));
     if !(gather.launches.is_some() || looks_up) || !is_usual(path) {
         return None;
     }

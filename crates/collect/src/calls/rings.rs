@@ -80,7 +80,7 @@ impl Rings {
     }
 
     /// Notes what has been written so far: only this is read until the next call.
-    pub fn look(&mut self) {
+    pub fn note_written(&mut self) {
         let memory = self.memory.start();
         // SAFETY: as in `header`.
         let rings = unsafe { &memory.as_ref().rings };
@@ -210,7 +210,7 @@ mod tests {
 
     fn drain(rings: &mut Rings) -> Vec<String> {
         let mut events = Vec::new();
-        rings.look();
+        rings.note_written();
         rings.drain(usize::MAX, &mut |ring, event| {
             events.push(format!("{ring} {event:?}"));
             ControlFlow::Continue(())
@@ -278,10 +278,10 @@ mod tests {
         }
         let mut go = |_: usize, _: RingEvent<'_>| ControlFlow::Continue(());
         assert_eq!(rings.drain(12, &mut go), 0, "nothing was read");
-        rings.look();
+        rings.note_written();
         assert_eq!((rings.drain(12, &mut go), rings.drain(12, &mut go), rings.drain(12, &mut go)), (12, 8, 0));
         Writer(&rings).write(1, &[head(FIRST, 0, 2), 3]);
-        rings.look();
+        rings.note_written();
         assert_eq!(rings.drain(12, &mut |_, _| ControlFlow::Break(())), 0);
         assert_eq!(drain(&mut rings), ["1 First { time: 3 }"]);
     }

@@ -11,7 +11,7 @@ use probes::Function;
 use text::pattern::Selection;
 
 use super::{
-    file::{is, is_usual},
+    file::{is_named, is_usual},
     named::Named,
 };
 
@@ -89,8 +89,8 @@ impl Wanted {
     /// Whether a file with this path should be watched.
     pub fn wants(&self, path: &str) -> bool {
         is_usual(path)
-            || self.named.iter().any(|named| is(named, path))
-            || self.functions.iter().any(|function| is(&function.library, path))
+            || self.named.iter().any(|named| is_named(named, path))
+            || self.functions.iter().any(|function| is_named(&function.library, path))
     }
 
     /// Returns the libraries that the user named by an existing path.
@@ -106,7 +106,7 @@ impl Wanted {
         self.refused = 0;
         let budget = limits.budget;
         let mut found = Vec::new();
-        if is_usual(path) || self.named.iter().any(|named| is(named, path)) {
+        if is_usual(path) || self.named.iter().any(|named| is_named(named, path)) {
             self.any = true;
             let selection = probes::for_library(&self.selection, name);
             let registrations = probes::registrations(name);
@@ -150,7 +150,7 @@ impl Wanted {
                 }
             }
         }
-        for named in self.functions.iter().filter(|named| is(&named.library, path)) {
+        for named in self.functions.iter().filter(|named| is_named(&named.library, path)) {
             for (name, function) in named.find(file, path, &budget)? {
                 found.retain(|found| found.function.offset != function.offset);
                 found.push(Found { name, function, shown: true });

@@ -33,7 +33,7 @@ impl<S: Sink> Collector<S> {
             None => Vec::new(),
         };
         if let Some(callbacks) = self.trace.as_mut().and_then(|trace| trace.callbacks.as_mut()) {
-            callbacks.look();
+            callbacks.note_written();
         }
         let mut any = self.read_reported();
         let mut taken = Vec::new();

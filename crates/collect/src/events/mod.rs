@@ -85,7 +85,7 @@ impl Events {
             }
             files.push(path.clone());
         }
-        let wants = |name: &str| named.iter().any(|library| file::is(library, name));
+        let wants = |name: &str| named.iter().any(|library| file::is_named(library, name));
         files.extend(search::files(&search::directories(program, simulator), wants));
         files.extend(search::cached_libraries(wants));
         files.extend(program.map(Path::to_owned));
@@ -138,7 +138,7 @@ impl Events {
 
     fn wants(&self, path: &str) -> bool {
         let mut libraries = self.specs.iter().filter_map(|watched| watched.spec.kind.library());
-        libraries.any(|library| file::is(library, path))
+        libraries.any(|library| file::is_named(library, path))
     }
 
     /// Watches every event that can occur in a file, which is opened at `place` and known to the user as `path`.
@@ -162,7 +162,7 @@ impl Events {
         let mut probes = Vec::new();
         for index in 0..self.specs.len() {
             let watched = &mut self.specs[index];
-            if !watched.spec.kind.library().is_some_and(|library| file::is(library, path)) {
+            if !watched.spec.kind.library().is_some_and(|library| file::is_named(library, path)) {
                 continue;
             }
             match places::in_file(&watched.spec, &place, path) {

@@ -59,7 +59,7 @@ pub struct Handovers {
     /// The ids of `calls`, oldest first.
     order: VecDeque<u32>,
     creators: Creators,
-    waiting: Vec<Joint>,
+    waiting: Vec<JoinedStack>,
     joined: HashSet<StackId>,
     /// Work of an unknown call, if it is work: its stack has not arrived.
     undecided: HashMap<(ProcessId, StackId), u64>,
@@ -82,7 +82,7 @@ struct Call {
 }
 
 /// A stack of two parts.
-struct Joint {
+struct JoinedStack {
     kind: Kind,
     id: StackId,
     image: ProcessId,
@@ -122,7 +122,7 @@ impl Handovers {
         files: &Files,
         recorder: &mut Recorder,
     ) -> Option<String> {
-        let id = file.filter(|_| file::is(Path::new(LIBRARY), &mapping.path))?;
+        let id = file.filter(|_| file::is_named(Path::new(LIBRARY), &mapping.path))?;
         let mut problem = None;
         let (work_is_watched, forward) = (self.work_is_watched, self.forward);
         let mut unnumbered = false;
@@ -238,7 +238,7 @@ impl Handovers {
     ) -> StackId {
         let id = joint(kind, worker, caller, forward);
         if self.joined.insert(id) {
-            self.waiting.push(Joint { kind, id, image, worker, caller, forward, time });
+            self.waiting.push(JoinedStack { kind, id, image, worker, caller, forward, time });
         }
         id
     }
@@ -307,7 +307,7 @@ impl Handovers {
         self.unknown
     }
 
-    fn emit(&mut self, joint: &Joint, sink: &mut dyn Sink, python: &dyn Fn(u32) -> Option<NamedFrame>) {
+    fn emit(&mut self, joint: &JoinedStack, sink: &mut dyn Sink, python: &dyn Fn(u32) -> Option<NamedFrame>) {
         let Some(worker) = sink.stack(joint.worker) else { return };
         let mut stack = Stack { id: joint.id, process: joint.image, time: joint.time, ..worker.clone() };
         let names = |frames: &[Frame]| {

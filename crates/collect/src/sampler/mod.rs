@@ -2,7 +2,7 @@
 
 mod choice;
 mod reader;
-mod why;
+mod reasons;
 
 use std::{
     env,
@@ -77,12 +77,12 @@ impl Sampler {
         let mut sampler = Self::spawn(choice, SAMPLE)?;
         let failures = sampler.wait_until_ready(choice, PATIENCE, push)?;
         match failures.first() {
-            Some((_, failure)) if sampler.reader.gpus() == 0 => Err(why::text(*failure, choice)),
+            Some((_, failure)) if sampler.reader.gpus() == 0 => Err(reasons::text(*failure, choice)),
             None if sampler.reader.gpus() == 0 => Err("CUDA reports no GPU".into()),
             _ => {
                 for (gpu, failure) in failures {
                     let gpu = gpu.map_or_else(String::new, |gpu| format!(" of GPU {gpu}"));
-                    let text = format!("counters{gpu} were not recorded: {}", why::text(failure, choice));
+                    let text = format!("counters{gpu} were not recorded: {}", reasons::text(failure, choice));
                     push(Event::Note(Note { text }));
                 }
                 Ok(sampler)
@@ -117,10 +117,10 @@ impl Sampler {
         while !self.reader.ready {
             self.read(push, &mut failures)?;
             if let Some((None, failure)) = failures.first() {
-                return Err(why::text(*failure, choice));
+                return Err(reasons::text(*failure, choice));
             }
             if self.state != State::Runs && !self.reader.ready {
-                return Err(why::gone(self.end()));
+                return Err(reasons::gone(self.end()));
             }
             if Instant::now() >= deadline {
                 return Err(format!("PM sampling did not begin within {} s", patience.as_secs()));
@@ -139,7 +139,7 @@ impl Sampler {
         }
         let mut failures = Vec::new();
         let end = match self.read(push, &mut failures) {
-            Ok(()) if self.state == State::Gone => Some(why::gone(self.end())),
+            Ok(()) if self.state == State::Gone => Some(reasons::gone(self.end())),
             Ok(()) => None,
             Err(why) => {
                 self.end();
@@ -147,7 +147,7 @@ impl Sampler {
                 Some(why)
             }
         };
-        let failed = failures.iter().map(|(_, failure)| why::ended(*failure));
+        let failed = failures.iter().map(|(_, failure)| reasons::ended(*failure));
         for why in failed.chain(end) {
             push(Event::Note(Note { text: format!("counters end before the recording: {why}") }));
         }
@@ -238,7 +238,7 @@ pub fn used_by_others(choice: &Choice) -> Option<String> {
     let mut sampler = Sampler::spawn(choice, CHECK).ok()?;
     let failures = sampler.wait_until_ready(choice, CHECK_PATIENCE, &mut |_| {}).ok()?;
     let busy = failures.into_iter().find(|(_, failure)| failure.code == pm::result::HARDWARE_BUSY);
-    busy.map(|(_, failure)| why::text(failure, choice))
+    busy.map(|(_, failure)| reasons::text(failure, choice))
 }
 
 /// Samples or checks if the arguments of this process are those of [`command`]. `None` if they are not.

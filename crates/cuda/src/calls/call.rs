@@ -5,7 +5,7 @@ use std::fmt;
 use super::args::{Arg, Dims, Kind, places};
 use super::capture::{Capture, DimsPlace, Launches, Payload, Sums, Way};
 use super::role::{Role, Space};
-use super::values::{Captured, Direction, Facts, Field, KernelRef, Lesson, Object, Value};
+use super::values::{Captured, Direction, Facts, Field, KernelRef, NameFact, Object, Value};
 use crate::results;
 
 /// A function and its properties.
@@ -89,7 +89,7 @@ impl Call {
     }
 
     /// Returns the kernel name that a successful call reveals.
-    pub fn teaches(&self, captured: &Captured<'_>) -> Option<Lesson> {
+    pub fn reveals(&self, captured: &Captured<'_>) -> Option<NameFact> {
         if self.failed(captured) {
             return None;
         }
@@ -105,9 +105,9 @@ impl Call {
         }
         let makes_kernels = self.args.iter().any(|(_, kind)| matches!(kind, Kind::Out(Kind::Kernel)));
         match (answer, given, text) {
-            (Some(kernel), _, Some(name)) => Some(Lesson::Name { kernel, name }),
-            (Some(kernel), Some(of), None) => Some(Lesson::Alias { kernel, of }),
-            (None, Some(kernel), Some(name)) if !makes_kernels => Some(Lesson::Name { kernel, name }),
+            (Some(kernel), _, Some(name)) => Some(NameFact::Name { kernel, name }),
+            (Some(kernel), Some(of), None) => Some(NameFact::Alias { kernel, of }),
+            (None, Some(kernel), Some(name)) if !makes_kernels => Some(NameFact::Name { kernel, name }),
             _ => None,
         }
     }
@@ -143,7 +143,7 @@ impl Call {
     }
 
     /// Whether its calls can reveal kernel names: it returns a kernel, or takes a kernel's name.
-    pub fn can_teach(&self) -> bool {
+    pub fn names_kernels(&self) -> bool {
         let any = |matches: fn(&Kind) -> bool| self.args.iter().any(|(_, kind)| matches(kind));
         any(|kind| matches!(kind, Kind::Out(Kind::Kernel)))
             || any(|kind| matches!(kind, Kind::Text)) && any(|kind| matches!(kind, Kind::Kernel | Kind::HostStub))

@@ -26,7 +26,7 @@ pub use capture::{Capture, DimsPlace, Launches, Payload, Sums, Way};
 pub use parameters::Parameters;
 pub use query::is_query;
 pub use role::{Role, Space};
-pub use values::{Captured, Direction, Facts, Field, KernelRef, Lesson, Object, Value};
+pub use values::{Captured, Direction, Facts, Field, KernelRef, NameFact, Object, Value};
 
 /// Returns the function with this name. Suffixes for versions (`_v2`) and for the per-thread default stream (`_ptsz`,
 /// `_ptds`) are ignored, unless that version has its own signature.

@@ -255,29 +255,29 @@ fn launches_by_struct_are_decoded() {
 #[test]
 fn kernel_names_are_learnt() {
     let named = Captured { words: &[1, 2, 3], out: Some(0xf00), payload: b"_Z3addPf\0garbage", result: 0 };
-    let lesson = Lesson::Name { kernel: KernelRef::Handle(0xf00), name: "_Z3addPf".into() };
-    assert_eq!(find("cuModuleGetFunction").teaches(&named), Some(lesson.clone()));
-    assert_eq!(find("cuLibraryGetKernel").teaches(&named), Some(lesson));
-    assert_eq!(find("cuModuleGetFunction").teaches(&Captured { result: 500, ..named }), None);
-    assert_eq!(find("cuModuleGetFunction").teaches(&Captured { out: None, ..named }), None);
-    assert_eq!(find("cuModuleGetFunction").teaches(&Captured { payload: b"", ..named }), None);
-    assert_eq!(find("cuModuleGetGlobal_v2").teaches(&named), None);
+    let fact = NameFact::Name { kernel: KernelRef::Handle(0xf00), name: "_Z3addPf".into() };
+    assert_eq!(find("cuModuleGetFunction").reveals(&named), Some(fact.clone()));
+    assert_eq!(find("cuLibraryGetKernel").reveals(&named), Some(fact));
+    assert_eq!(find("cuModuleGetFunction").reveals(&Captured { result: 500, ..named }), None);
+    assert_eq!(find("cuModuleGetFunction").reveals(&Captured { out: None, ..named }), None);
+    assert_eq!(find("cuModuleGetFunction").reveals(&Captured { payload: b"", ..named }), None);
+    assert_eq!(find("cuModuleGetGlobal_v2").reveals(&named), None);
 
     // A function without a result: the value in rax is meaningless.
     let words = [0xba5e, 0x40_1000, 0x40_1000, 0x3000, 0xffff_ffff];
     let registered = Captured { words: &words, payload: b"_Z3addPf", result: 0xdead, ..Captured::default() };
     assert_eq!(
-        find("__cudaRegisterFunction").teaches(&registered),
-        Some(Lesson::Name { kernel: KernelRef::HostStub(0x40_1000), name: "_Z3addPf".into() })
+        find("__cudaRegisterFunction").reveals(&registered),
+        Some(NameFact::Name { kernel: KernelRef::HostStub(0x40_1000), name: "_Z3addPf".into() })
     );
     assert_eq!(find("__cudaRegisterFunction").capture().payload, Some(Payload::Text { word: 3 }));
-    assert_eq!(find("__cudaRegisterVar").teaches(&registered), None);
+    assert_eq!(find("__cudaRegisterVar").reveals(&registered), None);
 
     let alias = Captured { words: &[1, 0x40_1000], out: Some(0xf00), ..Captured::default() };
-    let of = |of| Some(Lesson::Alias { kernel: KernelRef::Handle(0xf00), of });
-    assert_eq!(find("cuKernelGetFunction").teaches(&alias), of(KernelRef::Handle(0x40_1000)));
-    assert_eq!(find("cudaGetFuncBySymbol").teaches(&alias), of(KernelRef::HostStub(0x40_1000)));
-    assert_eq!(find("cuKernelGetLibrary").teaches(&alias), None);
+    let of = |of| Some(NameFact::Alias { kernel: KernelRef::Handle(0xf00), of });
+    assert_eq!(find("cuKernelGetFunction").reveals(&alias), of(KernelRef::Handle(0x40_1000)));
+    assert_eq!(find("cudaGetFuncBySymbol").reveals(&alias), of(KernelRef::HostStub(0x40_1000)));
+    assert_eq!(find("cuKernelGetLibrary").reveals(&alias), None);
 }
 
 /// Check that the kinds of objects follow from the functions that return and take them; launches take both kinds.
@@ -346,7 +346,7 @@ fn hostile_input_is_survived() {
                     for (out, result) in [(None, 0), (Some(word), 0), (Some(word), u64::MAX)] {
                         let captured = Captured { words: &words, out, payload, result };
                         call.decode(&captured).iter().for_each(|field| drop(field.value.to_string()));
-                        let _ = (call.facts(&captured), call.teaches(&captured));
+                        let _ = (call.facts(&captured), call.reveals(&captured));
                     }
                 }
             }
@@ -355,7 +355,7 @@ fn hostile_input_is_survived() {
         assert!(call.decode(&nothing).is_empty(), "{}", call.name);
         let facts = call.facts(&nothing);
         assert_eq!(Facts { direction: None, ..facts }, Facts::default(), "{}", call.name);
-        assert_eq!(call.teaches(&nothing), None, "{}", call.name);
+        assert_eq!(call.reveals(&nothing), None, "{}", call.name);
     }
 }
 

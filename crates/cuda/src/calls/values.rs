@@ -150,7 +150,7 @@ pub enum Object {
 
 /// What a call reveals about the names of kernels.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lesson {
+pub enum NameFact {
     /// The mangled name of `kernel` from now on.
     Name {
         /// The handle or stub.

@@ -7,7 +7,7 @@ use text::units::time;
 
 use super::finding::{Evidence, Finding, Kind, share};
 use crate::{
-    idle::{DeviceIdle, Doing, IdleCause},
+    idle::{DeviceIdle, IdleCause, ThreadState},
     user_code::Place,
 };
 
@@ -82,7 +82,7 @@ pub fn start(profile: &Profile, devices: &[DeviceIdle]) -> Option<Finding> {
 /// unknown.
 struct Named {
     text: String,
-    doing: Doing,
+    doing: ThreadState,
     place: Option<Place>,
     ns: u64,
 }
@@ -93,8 +93,8 @@ fn named(causes: &[IdleCause]) -> Vec<Named> {
     // The longest come first, so the first line of a function is the most expensive one.
     for cause in causes {
         let (key, text, place) = match (cause.cause, &cause.place) {
-            (Doing::Launching, _) => (("launching", ""), "launching".to_owned(), None),
-            (Doing::Other, _) => continue,
+            (ThreadState::Launching, _) => (("launching", ""), "launching".to_owned(), None),
+            (ThreadState::Other, _) => continue,
             (_, Some(place)) => ((place.function(), &*place.file), place.short(), Some(place.clone())),
             (_, None) => (("[unknown]", ""), "[unknown]".to_owned(), None),
         };
@@ -128,13 +128,13 @@ fn percent(part: u64, whole: u64) -> String {
 /// What to try, by what the thread that feeds the GPU mostly did.
 fn advice(first: Option<&Named>) -> &'static str {
     match first.map(|cause| cause.doing) {
-        Some(Doing::Running) => {
+        Some(ThreadState::Running) => {
             "do this work ahead of time, in another thread or process: prefetch, or use a DataLoader with workers"
         }
-        Some(Doing::Waiting) => {
+        Some(ThreadState::Waiting) => {
             "do not wait here while the GPU is idle: prefetch, use more workers, or queue more work first"
         }
-        Some(Doing::Launching) => {
+        Some(ThreadState::Launching) => {
             "launch fewer and longer kernels: use CUDA graphs or torch.compile, or larger batches"
         }
         _ => "record with --off-cpu to see what the thread waited for",

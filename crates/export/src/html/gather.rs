@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::{bounded::Bounded, overview::Overview, tree::Tree};
-use crate::{events::Events, family::Family, flame::View, names, trace::reading::Reader};
+use crate::{events::Events, family::Family, flame_tree::View, names, trace::reading::Reader};
 
 /// The most operations, samples, waits and calls in a page, of each.
 const LIMIT: usize = 1 << 20;
@@ -128,7 +128,7 @@ pub fn gather<'a>(profile: &'a Profile, view: View, events: Events<'_>, tree: &m
         by_capture: profile.gpu.keys().any(|key| key.capture.is_some()),
         tree,
         kernels: Kernels::new(profile),
-        reader: Reader::again(profile),
+        reader: Reader::for_second_pass(profile),
         tracks: FxHashMap::default(),
         threads: FxHashMap::default(),
         shapes: FxHashMap::default(),

@@ -17,8 +17,8 @@ use serde::Serialize;
 
 use crate::{
     events::Events,
-    flame::{Measure, MemoryView, View},
-    flames::Flames,
+    flame_cache::Flames,
+    flame_tree::{Measure, MemoryView, View},
     palette,
     source::{self, SourceFile},
     summary::Summary,
@@ -265,7 +265,7 @@ fn counters<'a>(
 ) -> Vec<CounterInfo<'a>> {
     let mut rows = Vec::new();
     let mut all = Vec::new();
-    for counter in profile.counters.all.values().filter(|counter| view.waits || !waits::is(counter)) {
+    for counter in profile.counters.all.values().filter(|counter| view.waits || !waits::is_off_cpu(counter)) {
         let before = rows.len();
         for (point, process, stack, hits) in profile.counters.of(counter.id) {
             if !profile.is_injected(stack) {
@@ -283,7 +283,7 @@ fn counters<'a>(
             source: &counter.source,
             weight: &counter.weight,
             measure,
-            waits: waits::is(counter),
+            waits: waits::is_off_cpu(counter),
             rows: rows.len() - before,
         });
     }

@@ -15,7 +15,7 @@ use text::short::{short_frame, split_place};
 use super::block::Column;
 use crate::{
     family::Family,
-    flame::Line,
+    flame_tree::Line,
     names::{self, GpuFrames},
     waits,
 };
@@ -177,7 +177,7 @@ impl<'a> Tree<'a> {
         process: ProcessId,
         stack: StackId,
     ) -> u32 {
-        if !waits::is(counter) {
+        if !waits::is_off_cpu(counter) {
             let node = self.stack(process, Some(stack));
             return self.named_child(node, &names::event(counter, point), Family::Event);
         }

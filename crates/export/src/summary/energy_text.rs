@@ -5,7 +5,7 @@ use text::units::{count, counted, energy, percent, time};
 
 use super::numbers::Summary;
 use crate::{
-    terminal_text::{Ink, Page, shortened},
+    terminal_text::{Page, TextStyle, shortened},
     verdicts::VerdictSummary,
 };
 
@@ -19,7 +19,7 @@ impl Page {
         self.heading_of("Energy", "energy", &format!("{:>7}  {:>7}", "runs", "power"));
         let whole = summary.gpus.iter().fold(0_u64, |sum, gpu| sum.saturating_add(gpu.total_uj));
         for row in summary.kernels.iter().take(ROWS) {
-            let start = self.row_of(Ink::Green, (row.energy_uj, whole), row.share, &energy(row.energy_uj));
+            let start = self.row_of(TextStyle::Green, (row.energy_uj, whole), row.share, &energy(row.energy_uj));
             let runs = if row.count == 0 { String::new() } else { count(row.count) };
             let power = row.watts().map(|watts| format!("{watts:.0} W")).unwrap_or_default();
             let gpu = if summary.gpus.len() > 1 { format!("  GPU {}", row.gpu) } else { String::new() };
@@ -36,11 +36,11 @@ impl Page {
                 energy(gpu.idle_uj),
                 percent(gpu.idle_uj, gpu.total_uj),
             );
-            let line = self.ink(Ink::Dim, &text);
+            let line = self.ink(TextStyle::Dim, &text);
             self.line(&line);
         }
         for sentence in &summary.meaning {
-            let line = self.ink(Ink::Dim, sentence);
+            let line = self.ink(TextStyle::Dim, sentence);
             self.line(&line);
         }
     }
@@ -48,13 +48,13 @@ impl Page {
     /// Writes the means and maxima of the performance monitors.
     pub(super) fn counters(&mut self, s: &Summary) {
         let Some(first) = s.counters.first() else { return };
-        let title = self.ink(Ink::Bold, "Counters");
+        let title = self.ink(TextStyle::Bold, "Counters");
         let source = match first.source {
             Source::Pm => "PM sampling (CUPTI)",
             Source::Gpm => "GPM (NVML)",
         };
         let columns = format!("{:>9}  {:>9}  {source}, every {}", "mean", "max", time(first.interval_ns));
-        let line = format!("{title}{}", self.ink(Ink::Dim, &columns));
+        let line = format!("{title}{}", self.ink(TextStyle::Dim, &columns));
         self.text.push('\n');
         self.line(&line);
         for sum in &s.counters {
@@ -73,7 +73,7 @@ impl Page {
         self.heading("Kernels by counters", &columns);
         let whole = kernels.iter().fold(0_u64, |sum, row| sum.saturating_add(row.ns));
         for row in kernels.iter().take(ROWS) {
-            let start = self.row(Ink::Blue, row.ns, row.share, whole);
+            let start = self.row(TextStyle::Blue, row.ns, row.share, whole);
             let percent = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.0}"));
             let name = shortened(&row.kernel, self.rest(58));
             self.line(&format!(
@@ -98,7 +98,7 @@ impl Page {
             count(samples.partial),
             count(samples.idle),
         );
-        let line = self.ink(Ink::Dim, &text);
+        let line = self.ink(TextStyle::Dim, &text);
         self.line(&line);
     }
 }

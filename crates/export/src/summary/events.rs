@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use super::tables::{TOP, share};
 use crate::{
-    flame::{EventView, Line, Measure},
-    flames::Flames,
+    flame_cache::Flames,
+    flame_tree::{EventView, Line, Measure},
 };
 
 /// One event.

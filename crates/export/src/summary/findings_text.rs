@@ -2,7 +2,7 @@
 
 use crate::{
     findings::{Evidence, Finding},
-    terminal_text::{Ink, Page, wrapped},
+    terminal_text::{Page, TextStyle, wrapped},
 };
 
 /// How far the lines below a finding are indented.
@@ -15,20 +15,20 @@ impl Page {
             return;
         }
         self.text.push('\n');
-        let heading = self.ink(Ink::Bold, "Findings");
+        let heading = self.ink(TextStyle::Bold, "Findings");
         self.line(&heading);
         for finding in findings {
-            self.paragraph(Ink::Yellow, "  ", &finding.title);
+            self.paragraph(TextStyle::Yellow, "  ", &finding.title);
             let numbers: Vec<String> = finding.evidence.iter().map(Evidence::text).collect();
             let below = " ".repeat(INDENT);
             if !numbers.is_empty() {
-                self.paragraph(Ink::Dim, &below, &numbers.join(", "));
+                self.paragraph(TextStyle::Dim, &below, &numbers.join(", "));
             }
-            self.paragraph(Ink::Dim, &below, &format!("try: {}", finding.advice));
+            self.paragraph(TextStyle::Dim, &below, &format!("try: {}", finding.advice));
         }
     }
 
-    fn paragraph(&mut self, ink: Ink, indent: &str, text: &str) {
+    fn paragraph(&mut self, ink: TextStyle, indent: &str, text: &str) {
         for line in wrapped(text, self.width.saturating_sub(indent.len())) {
             let line = format!("{indent}{}", self.ink(ink, &line));
             self.line(&line);

@@ -6,7 +6,7 @@ use text::units::{bytes, count, time};
 use super::tables::share;
 use crate::{
     memory::{DeviceMemory, MemoryLine, Moment},
-    terminal_text::{Ink, Page, shortened},
+    terminal_text::{Page, TextStyle, shortened},
 };
 
 /// The number of lines of a table.
@@ -25,8 +25,8 @@ impl Page {
     }
 
     fn moment(&mut self, memory: &DeviceMemory, moment: &Moment, when: &str) {
-        let title = self.ink(Ink::Bold, &format!("Memory of GPU {}", memory.label));
-        let rest = self.ink(Ink::Dim, &format!("  {when}, {}", memory.process));
+        let title = self.ink(TextStyle::Bold, &format!("Memory of GPU {}", memory.label));
+        let rest = self.ink(TextStyle::Dim, &format!("  {when}, {}", memory.process));
         self.text.push('\n');
         self.line(&format!("{title}{rest}"));
         let parts = [
@@ -39,7 +39,7 @@ impl Page {
         self.line(&parts.join(", "));
         let held = moment.in_use_bytes.saturating_add(moment.cached_bytes);
         for line in moment.lines.iter().take(LINES) {
-            let row = self.row_of(Ink::Magenta, (line.bytes, held), share(line.bytes, held), &bytes(line.bytes));
+            let row = self.row_of(TextStyle::Magenta, (line.bytes, held), share(line.bytes, held), &bytes(line.bytes));
             let name = shortened(&name(line), self.rest(20));
             self.line(&format!("{row}  {:>7}  {:<7}  {name}", count(line.count), line.what.name()));
         }

@@ -3,7 +3,7 @@
 use text::units::{count, time};
 
 use super::{numbers::Summary, tables::TOP};
-use crate::terminal_text::{Ink, Page, shortened};
+use crate::terminal_text::{Page, TextStyle, shortened};
 
 impl Page {
     pub(super) fn ranges(&mut self, s: &Summary) {
@@ -12,7 +12,7 @@ impl Page {
         }
         self.heading("NVTX", &format!("{:>7}  {:>8}", "count", "on CPU"));
         for range in s.ranges.iter().take(TOP) {
-            let row = self.row(Ink::Blue, range.gpu_ns, range.gpu_share, s.gpu_time_ns);
+            let row = self.row(TextStyle::Blue, range.gpu_ns, range.gpu_share, s.gpu_time_ns);
             let name = shortened(&range.name, self.rest(21));
             let times = count(range.count + range.marks);
             self.line(&format!("{row}  {times:>7}  {:>8}  {name}", time(range.ns)));

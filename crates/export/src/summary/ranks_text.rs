@@ -3,7 +3,7 @@
 use text::units::{count, counted, percent, time};
 
 use super::{numbers::Summary, ranks::Rank};
-use crate::terminal_text::{Ink, Page, bar};
+use crate::terminal_text::{Page, TextStyle, bar};
 
 impl Page {
     pub(super) fn ranks(&mut self, s: &Summary) {
@@ -22,7 +22,7 @@ impl Page {
         let columns = format!("{:>8}  {:>8}  {:>8}", "launches", "NCCL", "waited");
         self.heading("Ranks", &columns);
         for rank in &s.ranks {
-            let busy = self.ink(Ink::Blue, &bar(rank.busy_share, self.bar_width()));
+            let busy = self.ink(TextStyle::Blue, &bar(rank.busy_share, self.bar_width()));
             let (share, launches) = (percent(rank.busy_ns, s.wall_ns), count(rank.launches));
             let (nccl, waited) = (time(rank.communication_ns), time(rank.waited_ns));
             let devices = rank.devices.join(", ");
@@ -46,7 +46,7 @@ impl Page {
         }
         let assumption =
             "(if all ranks took part in each collective; the k-th run of a kernel on each rank is one collective)";
-        let line = self.ink(Ink::Dim, assumption);
+        let line = self.ink(TextStyle::Dim, assumption);
         self.line(&line);
     }
 }

@@ -11,9 +11,9 @@ use super::{
     tables::share,
 };
 use crate::{
-    flame::Weight,
+    flame_tree::Weight,
     losses, names,
-    terminal_text::{Ink, Page, bar, cut, path_text, shortened},
+    terminal_text::{Page, TextStyle, bar, cut, path_text, shortened},
     waits,
 };
 
@@ -55,13 +55,13 @@ impl Page {
     fn opening(&mut self, s: &Summary) {
         let command = names::printable(&s.command.join(" ")).into_owned();
         let title = if s.command.is_empty() { "warpscope: running processes" } else { &command };
-        let title = self.ink(Ink::Bold, &cut(title, self.width));
+        let title = self.ink(TextStyle::Bold, &cut(title, self.width));
         self.line(&title);
         let mut parts = vec![format!("{} {}", time(s.wall_ns), if s.trace.is_some() { "traced" } else { "recorded" })];
         if s.cut_off {
             parts.push("cut off".to_owned());
         }
-        let ended = s.status.and_then(text::ending).map(|ended| self.ink(Ink::Yellow, &ended));
+        let ended = s.status.and_then(text::ending).map(|ended| self.ink(TextStyle::Yellow, &ended));
         parts.push(counted(s.processes, "process", "processes"));
         if s.threads > 0 {
             parts.push(counted(s.threads, "thread", "threads"));
@@ -72,7 +72,7 @@ impl Page {
         if s.stacks > 0 {
             parts.push(counted(s.stacks, "distinct stack", "distinct stacks"));
         }
-        let mut line = self.ink(Ink::Dim, &parts.join(", "));
+        let mut line = self.ink(TextStyle::Dim, &parts.join(", "));
         if let Some(ended) = ended {
             line.push_str(", ");
             line.push_str(&ended);
@@ -88,7 +88,7 @@ impl Page {
                 parts.push(text);
             }
             if dump.discarded > 0 || dump.full {
-                let line = self.ink(Ink::Dim, &parts.join("; "));
+                let line = self.ink(TextStyle::Dim, &parts.join("; "));
                 self.line(&line);
             }
         }
@@ -106,7 +106,7 @@ impl Page {
         for device in &working {
             let name = cut(&names::printable(&device.name), name_width);
             let name = if device.name.is_empty() { String::new() } else { name };
-            let busy = self.ink(Ink::Blue, &bar(device.busy_share, self.bar_width()));
+            let busy = self.ink(TextStyle::Blue, &bar(device.busy_share, self.bar_width()));
             let share = percent(device.busy_ns, s.wall_ns);
             let streams = counted(device.streams, "stream", "streams");
             let line = format!(
@@ -120,10 +120,10 @@ impl Page {
             let busiest = working.iter().max_by_key(|device| device.busy_ns).map_or("", |device| &device.label);
             let (percent, times) = (imbalance * 100.0, imbalance + 1.0);
             let text = format!("imbalance {percent:.0} %: GPU {busiest} was busy {times:.2} times the mean");
-            let line = self.ink(Ink::Dim, &text);
+            let line = self.ink(TextStyle::Dim, &text);
             self.line(&line);
             if let Some(text) = numbering(s.device_numbering) {
-                let line = self.ink(Ink::Dim, text);
+                let line = self.ink(TextStyle::Dim, text);
                 self.line(&line);
             }
         }
@@ -131,7 +131,7 @@ impl Page {
             self.work(s);
         }
         if let Some(cost) = s.cost.as_ref().and_then(Cost::sentence) {
-            let line = self.ink(Ink::Dim, &cost);
+            let line = self.ink(TextStyle::Dim, &cost);
             self.line(&line);
         }
         self.ranks(s);
@@ -172,7 +172,7 @@ impl Page {
         let (title, wide) = if full { ("  occup.", 39) } else { ("", 11 + 10 * times) };
         self.heading("Kernels", &format!("{:>7}{titles}{title}", "runs"));
         for kernel in &s.top_kernels {
-            let row = self.row(Ink::Blue, kernel.ns, kernel.share, s.kernel_time_ns);
+            let row = self.row(TextStyle::Blue, kernel.ns, kernel.share, s.kernel_time_ns);
             let runs = count(kernel.count);
             let both = [kernel.mean_ns, kernel.max_ns];
             let times: String = both.iter().take(times).map(|ns| format!("  {:>8}", time(*ns))).collect();
@@ -200,7 +200,7 @@ impl Page {
         }
         rows.sort_by_key(|row| std::cmp::Reverse(row.1));
         for (text, ns, runs) in rows {
-            let row = self.row(Ink::Blue, ns, share(ns, s.gpu_time_ns), s.gpu_time_ns);
+            let row = self.row(TextStyle::Blue, ns, share(ns, s.gpu_time_ns), s.gpu_time_ns);
             self.line(&format!("{row}  {:>7}  {text}", count(runs)));
         }
     }
@@ -210,7 +210,7 @@ impl Page {
             return;
         }
         let columns = format!("{:>12}  {:>8}  {:>7}  {:>11}", "bytes", "time", "count", "rate");
-        let heading = format!("{}{}", self.ink(Ink::Bold, "Copies "), self.ink(Ink::Dim, &columns));
+        let heading = format!("{}{}", self.ink(TextStyle::Bold, "Copies "), self.ink(TextStyle::Dim, &columns));
         self.text.push('\n');
         self.line(&heading);
         for copies in &s.copies_by_direction {
@@ -230,7 +230,7 @@ impl Page {
         }
         self.heading("CPU", &format!("{:>7}", "samples"));
         for function in s.top_functions.iter().take(rows) {
-            let row = self.row(Ink::Red, function.ns, function.share, s.cpu_time_ns);
+            let row = self.row(TextStyle::Red, function.ns, function.share, s.cpu_time_ns);
             let name = shortened(&function.name, self.rest(11));
             self.line(&format!("{row}  {:>7}  {name}", count(function.samples)));
         }
@@ -241,7 +241,7 @@ impl Page {
             self.text.push('\n');
         }
         for note in &s.notes {
-            let note = format!("{} {}", self.ink(Ink::Yellow, "note:"), names::printable(note));
+            let note = format!("{} {}", self.ink(TextStyle::Yellow, "note:"), names::printable(note));
             self.line(&note);
         }
         let no_gpu = s.kernels + s.copies + s.memsets == 0;
@@ -262,14 +262,14 @@ impl Page {
         for (place, sentence) in s.ledger.iter().enumerate() {
             let good = place == 0 && !no_gpu && s.unmatched_activities == 0;
             let ink = if good {
-                Ink::Green
+                TextStyle::Green
             } else if [&captured, &empty, &own].iter().any(|harmless| harmless.as_ref() == Some(sentence))
                 || sampled.contains(sentence)
             {
                 // Nothing is wrong.
-                Ink::Dim
+                TextStyle::Dim
             } else {
-                Ink::Yellow
+                TextStyle::Yellow
             };
             let line = self.ink(ink, sentence);
             self.line(&line);
@@ -295,10 +295,10 @@ impl Page {
         let title = format!(
             "{}{}",
             self.ink(
-                Ink::Bold,
+                TextStyle::Bold,
                 &if event.source == OFF_CPU { "Time off the CPU".into() } else { format!("Event {name}") }
             ),
-            self.ink(Ink::Dim, &names::printable(&source))
+            self.ink(TextStyle::Dim, &names::printable(&source))
         );
         self.text.push('\n');
         self.line(&title);
@@ -308,17 +308,17 @@ impl Page {
                 "{} had an unreadable or negative weight, or one of 2^56 or more: counted, but not added",
                 counted(event.outside, "hit", "hits")
             );
-            let line = self.ink(Ink::Yellow, &text);
+            let line = self.ink(TextStyle::Yellow, &text);
             self.line(&line);
         }
         if event.own > 0 {
             let text = format!("excludes {} in warpscope's injected library", counted(event.own, hit, hits));
-            let line = self.ink(Ink::Dim, &text);
+            let line = self.ink(TextStyle::Dim, &text);
             self.line(&line);
         }
         for stack in &event.top_stacks {
             let amount = stack.sum.unwrap_or(stack.count);
-            let row = self.row_of(Ink::Magenta, (amount, whole), stack.share, &event.measure.text(amount));
+            let row = self.row_of(TextStyle::Magenta, (amount, whole), stack.share, &event.measure.text(amount));
             let hits = if stack.sum.is_some() { format!("  {:>7}", count(stack.count)) } else { String::new() };
             let text = path_text(&stack.path, self.rest(if hits.is_empty() { 2 } else { 11 }));
             self.line(&format!("{row}{hits}  {text}"));

@@ -3,7 +3,7 @@
 use text::units::count;
 
 use super::{numbers::Summary, tables::share};
-use crate::terminal_text::{Ink, Page, shortened};
+use crate::terminal_text::{Page, TextStyle, shortened};
 
 /// The number of lines of the table.
 const LINES: usize = 10;
@@ -14,8 +14,12 @@ impl Page {
         let Some(stalls) = s.stalls.as_ref().filter(|stalls| !stalls.lines.is_empty()) else { return };
         self.heading("Stalls", &format!("{:>7}  {:<27}  line and kernel", "samples", "stall"));
         for line in stalls.lines.iter().take(LINES) {
-            let row =
-                self.row(Ink::Magenta, line.stalled.ns, share(line.stalled.ns, s.kernel_time_ns), s.kernel_time_ns);
+            let row = self.row(
+                TextStyle::Magenta,
+                line.stalled.ns,
+                share(line.stalled.ns, s.kernel_time_ns),
+                s.kernel_time_ns,
+            );
             let stall = format!("{} {:.0} %", line.stalled.stall, line.stalled.stall_share * 100.0);
             let place = if line.line.is_empty() { "[no line information]" } else { &line.line };
             let name = shortened(&format!("{place}  {}", line.kernel), self.rest(40));
@@ -28,7 +32,7 @@ impl Page {
             }
         }
         for (stall, meaning) in shown {
-            let text = self.ink(Ink::Dim, &format!("{stall}: {meaning}"));
+            let text = self.ink(TextStyle::Dim, &format!("{stall}: {meaning}"));
             self.line(&text);
         }
     }

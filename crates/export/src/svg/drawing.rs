@@ -12,7 +12,7 @@ use text::short::short_frame;
 use super::tips::{LABEL_LENGTH, Node, nodes};
 use crate::{
     family::Family,
-    flame::{Flame, Measure},
+    flame_tree::{Flame, Measure},
     palette::{self, Color},
 };
 

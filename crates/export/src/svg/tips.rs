@@ -8,7 +8,7 @@ use text::{
 };
 
 use crate::{
-    flame::{Flame, Measure, Weight},
+    flame_tree::{Flame, Measure, Weight},
     stalls,
 };
 

@@ -9,7 +9,7 @@ use model::{
 use text::units::{bytes, count, counted, percent, time};
 
 use crate::{
-    flame::{Flame, Line, Weight},
+    flame_tree::{Flame, Line, Weight},
     losses, names, waits,
 };
 

@@ -33,8 +33,8 @@ impl<'a> TraceLines<'a> {
         Self {
             profile,
             start,
-            reader: Reader::again(profile),
-            nesting: profile.calls.nesting.again(),
+            reader: Reader::for_second_pass(profile),
+            nesting: profile.calls.nesting.for_second_pass(),
             launched,
             memory: MemoryChanges::new(&profile.calls.functions),
         }

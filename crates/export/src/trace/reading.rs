@@ -31,8 +31,8 @@ impl Reader {
     }
 
     /// Creates a reader for a second pass over the events of a profile.
-    pub fn again(profile: &Profile) -> Self {
-        Self { functions: profile.calls.functions.clone(), names: profile.calls.names.again() }
+    pub fn for_second_pass(profile: &Profile) -> Self {
+        Self { functions: profile.calls.functions.clone(), names: profile.calls.names.for_second_pass() }
     }
 
     /// Creates a reader for use after the last event: handles have their last meaning.

@@ -5,7 +5,7 @@ use text::units::{bytes, count, counted, percent, time};
 
 use crate::{
     names,
-    terminal_text::{Ink, Page, bar, cut, shortened},
+    terminal_text::{Page, TextStyle, bar, cut, shortened},
     trace::{
         latency,
         summary::{FunctionRow, MemoryRow, MovedRow, TraceSummary},
@@ -88,7 +88,7 @@ impl Page {
                 Tier::Kernel => "kernel functions",
             };
             let share = row.self_ns as f64 / t.outermost_ns.max(1) as f64;
-            let bar = self.ink(Ink::Green, &bar(share, BAR));
+            let bar = self.ink(TextStyle::Green, &bar(share, BAR));
             let times = format!("{:>8}  {:>8}", time(row.total_ns), time(row.self_ns));
             self.line(&format!("{bar} {times}  {:>8}  {name}", count(row.calls)));
         }
@@ -129,15 +129,15 @@ impl Page {
                     cut(&name, rest.saturating_sub(within.chars().count())) + &within
                 }
             };
-            let name = if f.errors > 0 { self.ink(Ink::Red, &name) } else { name };
+            let name = if f.errors > 0 { self.ink(TextStyle::Red, &name) } else { name };
             let share = f.ns as f64 / whole.max(1) as f64;
-            let line = format!("{} {numbers}  {name}", self.ink(Ink::Green, &bar(share, BAR)));
+            let line = format!("{} {numbers}  {name}", self.ink(TextStyle::Green, &bar(share, BAR)));
             self.line(&line);
         }
         self.more(t.functions.len(), TOP, "function", "functions");
         if t.functions.iter().take(TOP).any(|f| f.inner > 0) {
             let text = "self: outside other traced calls  ↳ within other traced calls";
-            let line = self.ink(Ink::Dim, &cut(text, self.width));
+            let line = self.ink(TextStyle::Dim, &cut(text, self.width));
             self.line(&line);
         }
     }
@@ -150,8 +150,8 @@ impl Page {
         for error in t.errors.iter().take(TOP) {
             let mut text = format!("{} from {}", error.error, names::printable(&error.function));
             let (ink, number) = match error.count {
-                0 => (Ink::Dim, error.enclosed),
-                outermost => (Ink::Red, outermost),
+                0 => (TextStyle::Dim, error.enclosed),
+                outermost => (TextStyle::Red, outermost),
             };
             if error.count == 0 {
                 text += ", within other calls";
@@ -185,9 +185,9 @@ impl Page {
                 name += &format!(", {}", counted(row.errors, "error", "errors"));
             }
             let name = cut(&names::printable(&name), self.width.saturating_sub(BAR + 3 + numbers.chars().count()));
-            let name = if row.errors > 0 { self.ink(Ink::Red, &name) } else { name };
+            let name = if row.errors > 0 { self.ink(TextStyle::Red, &name) } else { name };
             let share = row.ns as f64 / whole.max(1) as f64;
-            let line = format!("{} {numbers}  {name}", self.ink(Ink::Yellow, &bar(share, BAR)));
+            let line = format!("{} {numbers}  {name}", self.ink(TextStyle::Yellow, &bar(share, BAR)));
             self.line(&line);
         }
         self.more(t.requests.len(), TOP, "kind of request", "kinds of requests");
@@ -204,7 +204,7 @@ impl Page {
         for (name, number) in kernels.chain(graphs) {
             let name = shortened(name, self.width.saturating_sub(BAR + 11));
             let share = number as f64 / whole.max(1) as f64;
-            let line = format!("{} {:>8}  {name}", self.ink(Ink::Blue, &bar(share, BAR)), count(number));
+            let line = format!("{} {:>8}  {name}", self.ink(TextStyle::Blue, &bar(share, BAR)), count(number));
             self.line(&line);
         }
         self.more(t.launches.len(), TOP, "kernel", "kernels");
@@ -224,7 +224,7 @@ impl Page {
                 live => format!("{} ({})", bytes(m.live_bytes), count(live)),
             };
             let live = format!("{live:>15}");
-            let live = if m.live > 0 { self.ink(Ink::Yellow, &live) } else { live };
+            let live = if m.live > 0 { self.ink(TextStyle::Yellow, &live) } else { live };
             let failed = match (m.failed, m.failed_frees) {
                 (0, 0) => String::new(),
                 (failed, 0) => format!("{} failed", count(failed)),
@@ -233,7 +233,7 @@ impl Page {
                     format!("{} failed, {}", count(failed), counted(frees, "free failed", "frees failed"))
                 }
             };
-            let failed = if failed.is_empty() { failed } else { format!("  {}", self.ink(Ink::Red, &failed)) };
+            let failed = if failed.is_empty() { failed } else { format!("  {}", self.ink(TextStyle::Red, &failed)) };
             let line = format!(
                 "{space:<11} {:>9}  {:>9}  {:>7}  {peak:>9}  {live}{failed}",
                 count(m.allocations),
@@ -270,13 +270,16 @@ impl Page {
         if rows.is_empty() {
             return;
         }
-        let title =
-            format!("{}  {}", self.ink(Ink::Bold, &format!("{:<label$}", "Latency")), self.ink(Ink::Dim, &axis));
+        let title = format!(
+            "{}  {}",
+            self.ink(TextStyle::Bold, &format!("{:<label$}", "Latency")),
+            self.ink(TextStyle::Dim, &axis)
+        );
         self.text.push('\n');
         self.line(&title);
         for (function, bars) in drawn.iter().zip(rows) {
             let name = cut(&names::printable(&function.name), label);
-            let line = format!("{name:<label$}  {}", self.ink(Ink::Green, &bars));
+            let line = format!("{name:<label$}  {}", self.ink(TextStyle::Green, &bars));
             self.line(&line);
         }
     }
@@ -297,7 +300,7 @@ impl Page {
                 slow.args
             );
             let text = cut(&text, self.width.saturating_sub(BAR + 23));
-            let text = if slow.error { self.ink(Ink::Red, &text) } else { text };
+            let text = if slow.error { self.ink(TextStyle::Red, &text) } else { text };
             self.line(&format!("{:BAR$} {:>8}  {:>10}  {text}", "", time(slow.ns), at(slow.at_ns)));
         }
     }
@@ -319,7 +322,7 @@ impl Page {
             let parts: Vec<String> =
                 parts.iter().map(|(ns, text)| format!("{text} ({})", percent(*ns, gap.ns))).collect();
             let text = cut(&parts.join(", "), self.width.saturating_sub(BAR + 23));
-            let device = self.ink(Ink::Blue, &format!("GPU {:<width$}", gap.label, width = BAR - 4));
+            let device = self.ink(TextStyle::Blue, &format!("GPU {:<width$}", gap.label, width = BAR - 4));
             self.line(&format!("{device} {:>8}  {:>10}  {text}", time(gap.ns), at(gap.at_ns)));
         }
     }
@@ -330,18 +333,18 @@ impl Page {
         let label = line.label_width;
         for row in &line.rows {
             let ink = match row.kind {
-                crate::trace::timeline::Kind::Stream => Ink::Blue,
-                crate::trace::timeline::Kind::Thread => Ink::Green,
+                crate::trace::timeline::Kind::Stream => TextStyle::Blue,
+                crate::trace::timeline::Kind::Thread => TextStyle::Green,
             };
             let name = cut(&row.label, label);
             let text = format!("{name:<label$}  {}", self.ink(ink, &line.text(row)));
             self.line(&text);
         }
         let axis = format!("{:label$}  {}", "", line.axis());
-        let axis = self.ink(Ink::Dim, &axis);
+        let axis = self.ink(TextStyle::Dim, &axis);
         self.line(&axis);
         let legend = "▁▄█ kernels, calls  ░▒▓ copies, driver requests  · off the CPU";
-        let legend = self.ink(Ink::Dim, &cut(legend, self.width));
+        let legend = self.ink(TextStyle::Dim, &cut(legend, self.width));
         self.line(&legend);
         if let (streams, threads) = line.left_out
             && streams + threads > 0
@@ -351,21 +354,23 @@ impl Page {
                 counted(streams as u64, "stream", "streams"),
                 counted(threads as u64, "thread", "threads")
             );
-            let text = self.ink(Ink::Dim, &text);
+            let text = self.ink(TextStyle::Dim, &text);
             self.line(&text);
         }
     }
 
     /// Writes a table's header, after an empty line.
     fn title(&mut self, title: &str, columns: &str) {
-        let line = format!("{} {}", self.ink(Ink::Bold, &format!("{title:<BAR$}")), self.ink(Ink::Dim, columns));
+        let line =
+            format!("{} {}", self.ink(TextStyle::Bold, &format!("{title:<BAR$}")), self.ink(TextStyle::Dim, columns));
         self.text.push('\n');
         self.line(&line);
     }
 
     /// The same for tables whose rows begin with a word.
     fn wide_title(&mut self, title: &str, columns: &str) {
-        let line = format!("{} {}", self.ink(Ink::Bold, &format!("{title:<10}")), self.ink(Ink::Dim, columns));
+        let line =
+            format!("{} {}", self.ink(TextStyle::Bold, &format!("{title:<10}")), self.ink(TextStyle::Dim, columns));
         self.text.push('\n');
         self.line(&line);
     }
@@ -373,7 +378,7 @@ impl Page {
     fn more(&mut self, all: usize, shown: usize, one: &str, many: &str) {
         if all > shown {
             let text = format!("and {} more", counted((all - shown) as u64, one, many));
-            let text = self.ink(Ink::Dim, &text);
+            let text = self.ink(TextStyle::Dim, &text);
             self.line(&text);
         }
     }

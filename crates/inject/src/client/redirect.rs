@@ -20,23 +20,23 @@ pub struct Function {
 
 /// Where calls lead afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum To {
+pub enum Destination {
     Wrapper,
     Real,
 }
 
 impl Function {
     /// Where a word leads now, and where it will.
-    fn change(&self, to: To) -> (usize, usize) {
+    fn change(&self, to: Destination) -> (usize, usize) {
         match to {
-            To::Wrapper => (self.real, self.wrapper),
-            To::Real => (self.wrapper, self.real),
+            Destination::Wrapper => (self.real, self.wrapper),
+            Destination::Real => (self.wrapper, self.real),
         }
     }
 }
 
 /// Redirects the slots of all modules, and the symbols of libcupti; returns the number of words changed.
-pub fn redirect(functions: &[Function], to: To) -> usize {
+pub fn redirect(functions: &[Function], to: Destination) -> usize {
     let mut soname = None;
     let mut changed = 0;
     modules::each(&mut |module| {
@@ -57,7 +57,7 @@ pub fn redirect(functions: &[Function], to: To) -> usize {
     changed
 }
 
-fn symbols(module: &Module<'_>, functions: &[Function], to: To) -> usize {
+fn symbols(module: &Module<'_>, functions: &[Function], to: Destination) -> usize {
     let Some(dynamic) = module.dynamic() else { return 0 };
     let mut changed = 0;
     for function in functions {
@@ -72,7 +72,7 @@ fn symbols(module: &Module<'_>, functions: &[Function], to: To) -> usize {
     changed
 }
 
-fn slots(module: &Module<'_>, soname: &CStr, functions: &[Function], to: To) -> usize {
+fn slots(module: &Module<'_>, soname: &CStr, functions: &[Function], to: Destination) -> usize {
     let Some(dynamic) = module.dynamic().filter(|dynamic| dynamic.needs(soname)) else { return 0 };
     let mut changed = 0;
     dynamic.slots(&mut |name, slot| {
@@ -81,7 +81,7 @@ fn slots(module: &Module<'_>, soname: &CStr, functions: &[Function], to: To) -> 
         let (from, target) = function.change(to);
         let value = word.load(Ordering::Acquire);
         // An unfilled slot leads to the module's own code, which calls the loader.
-        let unfilled = to == To::Wrapper && module.contains(value);
+        let unfilled = to == Destination::Wrapper && module.contains(value);
         changed += usize::from((value == from || unfilled) && module.store(word, target));
     });
     changed

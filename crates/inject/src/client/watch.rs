@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::redirect::{To, redirect};
+use super::redirect::{Destination, redirect};
 use super::{modules, other, standing, wrappers};
 use crate::library::Cupti;
 
@@ -15,7 +15,7 @@ pub fn watch(cupti: &Cupti) {
     let modules = modules::loaded();
     let new = MODULES.swap(modules, Ordering::Relaxed) != modules;
     if !WATCHING.swap(true, Ordering::Relaxed) || new {
-        redirect(&wrappers::functions(cupti), To::Wrapper);
+        redirect(&wrappers::functions(cupti), Destination::Wrapper);
     }
 }
 
@@ -25,6 +25,6 @@ pub fn end(cupti: Option<&Cupti>) {
     standing::end();
     let Some(cupti) = cupti.filter(|_| !other::is_subscribed()) else { return };
     if WATCHING.swap(false, Ordering::Relaxed) {
-        redirect(&wrappers::functions(cupti), To::Real);
+        redirect(&wrappers::functions(cupti), Destination::Real);
     }
 }

@@ -9,7 +9,7 @@ const WIDE: usize = 100;
 
 /// The size and style of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct BlockStyle {
     /// Columns of the terminal, at least 60 of which are used; `None` for lines of any length.
     pub width: Option<usize>,
     /// Lines of the terminal.
@@ -18,7 +18,7 @@ pub struct Look {
     pub colour: bool,
 }
 
-impl Look {
+impl BlockStyle {
     /// Whether there is room for the less important columns.
     pub(super) fn wide(self) -> bool {
         self.width.is_none_or(|width| width >= WIDE)
@@ -39,7 +39,7 @@ impl Table {
     }
 
     /// Writes at most `most` rows.
-    pub fn write(&self, text: &mut String, most: usize, look: Look) {
+    pub fn write(&self, text: &mut String, most: usize, look: BlockStyle) {
         let (bold, dim, plain) = if look.colour { ("\x1b[1m", "\x1b[2m", "\x1b[0m") } else { ("", "", "") };
         let room = look.width.map(|width| width - self.title.len());
         let columns = cut(self.columns.get(self.title.len()..).unwrap_or_default(), room);

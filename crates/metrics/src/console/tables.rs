@@ -8,7 +8,7 @@ use text::{
     units::{bytes, count, counted, time},
 };
 
-use super::table::{Look, Table, cut};
+use super::table::{BlockStyle, Table, cut};
 use crate::{
     rates::{Pace, errors, live_bytes, peak_bytes},
     site::site,
@@ -19,7 +19,7 @@ use crate::{
 const LONGEST: usize = 1000;
 
 /// Returns all tables in order; some may be empty.
-pub(super) fn all(now: &Snapshot, paces: &[Pace<'_>], look: Look) -> [Table; 7] {
+pub(super) fn all(now: &Snapshot, paces: &[Pace<'_>], look: BlockStyle) -> [Table; 7] {
     [
         processes(paces, now.kinds, look),
         memory(paces, look),
@@ -41,7 +41,7 @@ fn row(cells: &[Cell<'_>], name: &str) -> String {
     cells + name
 }
 
-fn processes(paces: &[Pace<'_>], kinds: Kinds, look: Look) -> Table {
+fn processes(paces: &[Pace<'_>], kinds: Kinds, look: BlockStyle) -> Table {
     let wide = look.wide();
     let row = |[pid, live, peak, launches, to_device, to_host, errors]: [&str; 7], name: &str| {
         let cells = [
@@ -89,7 +89,7 @@ fn identity(process: &Process) -> String {
     name
 }
 
-fn memory(paces: &[Pace<'_>], look: Look) -> Table {
+fn memory(paces: &[Pace<'_>], look: BlockStyle) -> Table {
     let wide = look.wide();
     let row = |[pid, live, peak, allocations, failed, frees, failed_frees]: [&str; 7], space: &str| {
         let cells = [
@@ -136,7 +136,7 @@ pub(crate) fn unseen_text(all: u64) -> String {
     format!("unseen: allocated before, or the driver's own, of {} that the driver counts", bytes(all))
 }
 
-fn kernels(paces: &[Pace<'_>], look: Look) -> Table {
+fn kernels(paces: &[Pace<'_>], look: BlockStyle) -> Table {
     let row = |[pid, rate, launches, grid, block]: [&str; 5], name: &str| {
         let wide = look.wide();
         row(&[(true, 13, pid), (true, 10, rate), (true, 12, launches), (wide, 14, grid), (wide, 9, block)], name)
@@ -162,7 +162,7 @@ fn kernels(paces: &[Pace<'_>], look: Look) -> Table {
     Table { title: "Kernels", columns, rows: rows.into_iter().map(|(_, _, row)| row).collect() }
 }
 
-fn copies(paces: &[Pace<'_>], look: Look) -> Table {
+fn copies(paces: &[Pace<'_>], look: BlockStyle) -> Table {
     let row = |[pid, rate, per_second, moved, number, speed]: [&str; 6], name: &str| {
         let cells = [
             (true, 13, pid),
@@ -203,7 +203,7 @@ pub(crate) fn speed(copies: &Copies) -> String {
     }
 }
 
-fn suspects(paces: &[Pace<'_>], look: Look) -> Table {
+fn suspects(paces: &[Pace<'_>], look: BlockStyle) -> Table {
     let row = |[pid, live, growth, number, oldest]: [&str; 5], name: &str| {
         let wide = look.wide();
         row(&[(true, 13, pid), (true, 9, live), (true, 10, growth), (wide, 8, number), (true, 10, oldest)], name)

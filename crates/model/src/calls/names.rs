@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 
-use cuda::calls::{KernelRef, Lesson, Object};
+use cuda::calls::{KernelRef, NameFact, Object};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::facts::captured;
@@ -58,20 +58,20 @@ impl KernelNames {
 
     /// Returns the names to use when reading the same events again. Handles are learned again, since one may be
     /// assigned twice. Display names stay, and so do host functions, which stand for the same kernel permanently.
-    pub fn again(&self) -> Self {
+    pub fn for_second_pass(&self) -> Self {
         let stays = |(_, kernel): &(ProcessId, KernelRef)| matches!(kernel, KernelRef::HostStub(_));
         let names = self.names.iter().filter(|(key, _)| stays(key)).map(|(key, name)| (*key, name.clone())).collect();
         Self { names, texts: self.texts.clone(), readable: self.readable, same: self.same.clone(), ..Self::default() }
     }
 
     /// Learns from a call. A reused handle stands for its new kernel from now on.
-    pub fn learn(&mut self, process: ProcessId, lesson: Lesson) {
-        match lesson {
-            Lesson::Name { kernel, name } => {
+    pub fn learn(&mut self, process: ProcessId, fact: NameFact) {
+        match fact {
+            NameFact::Name { kernel, name } => {
                 let name = self.intern(&name);
                 self.names.insert((process, kernel), name);
             }
-            Lesson::Alias { kernel, of } => {
+            NameFact::Alias { kernel, of } => {
                 self.link(process, kernel, of);
                 if let Some(name) = self.get(process, of).cloned() {
                     self.names.insert((process, kernel), name);
@@ -83,9 +83,9 @@ impl KernelNames {
     /// Learns from a call if it returned and succeeded.
     pub fn learn_from(&mut self, function: &cuda::Call, call: &Call) {
         if call.end != 0
-            && let Some(lesson) = function.teaches(&captured(call))
+            && let Some(fact) = function.reveals(&captured(call))
         {
-            self.learn(call.process, lesson);
+            self.learn(call.process, fact);
         }
     }
 
@@ -115,7 +115,7 @@ impl KernelNames {
     }
 
     /// Learns the kinds of the objects behind the handles in a call.
-    pub fn see(&mut self, function: &cuda::Call, call: &Call) {
+    pub fn learn_objects(&mut self, function: &cuda::Call, call: &Call) {
         if call.end != 0 {
             for (handle, object) in function.objects(&captured(call)) {
                 let known = self.objects.entry((call.process, handle)).or_default();
@@ -166,7 +166,7 @@ impl KernelNames {
 
     /// Names the kernel of a host function, or of a handle that one keeps.
     pub fn name_stub(&mut self, process: ProcessId, address: u64, name: &str) {
-        self.learn(process, Lesson::Name { kernel: KernelRef::HostStub(address), name: name.to_owned() });
+        self.learn(process, NameFact::Name { kernel: KernelRef::HostStub(address), name: name.to_owned() });
     }
 
     /// Converts all names for display.

@@ -76,7 +76,7 @@ pub struct Placed {
 
 impl Nesting {
     /// Returns the nesting to use for a second pass over the same events.
-    pub fn again(&self) -> Self {
+    pub fn for_second_pass(&self) -> Self {
         Self { missing: self.missing.clone(), ..Self::default() }
     }
 
@@ -235,7 +235,7 @@ mod tests {
         let mut first = Nesting::default();
         let [_, _, _, outer] = pass(&mut first);
         assert_eq!((outer.inside_ns, first.outermost.ns), (15, 90));
-        let [orphan, inner, second, outer] = pass(&mut first.again());
+        let [orphan, inner, second, outer] = pass(&mut first.for_second_pass());
         assert_eq!([orphan.parent, inner.parent, second.parent], [Some(outer.id), Some(second.id), Some(outer.id)]);
         assert_eq!((outer.inside_ns, outer.parent), (15, None));
     }
@@ -251,7 +251,7 @@ mod tests {
             }
             nesting.finish();
             assert_eq!(nesting.outermost.ns, if last.is_some() { 20 } else { 10 });
-            let mut again = nesting.again();
+            let mut again = nesting.for_second_pass();
             assert_eq!(call(&mut again, Tier::Driver, 20, 30, 10).parent, None);
         }
     }

@@ -72,7 +72,7 @@ struct Known {
     call: &'static cuda::calls::Call,
     action: Option<Action>,
     summed: bool,
-    teaches: bool,
+    names_kernels: bool,
 }
 
 impl Calls {
@@ -116,8 +116,8 @@ impl Calls {
         // A corrupt recording may declare a function twice.
         self.known.remove(&function.id);
         if let Some(call) = known(function) {
-            let (action, summed, teaches) = (call.action(), call.is_summed(), call.can_teach());
-            self.known.insert(function.id, Known { call, action, summed, teaches });
+            let (action, summed, names_kernels) = (call.action(), call.is_summed(), call.names_kernels());
+            self.known.insert(function.id, Known { call, action, summed, names_kernels });
         }
     }
 
@@ -166,9 +166,9 @@ impl Calls {
             self.slowest.offer(call, ns);
         }
         let Some(known) = known else { return };
-        if known.teaches {
+        if known.names_kernels {
             self.names.learn_from(known.call, call);
-            self.names.see(known.call, call);
+            self.names.learn_objects(known.call, call);
         }
         if known.call.role == Role::Launch
             && !failed
@@ -246,7 +246,7 @@ impl Calls {
     pub(crate) fn learn_names(&mut self, call: &Call) {
         if let Some(known) = self.known.get(&call.function) {
             self.names.learn_from(known.call, call);
-            self.names.see(known.call, call);
+            self.names.learn_objects(known.call, call);
         }
     }
 

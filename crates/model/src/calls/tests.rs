@@ -264,10 +264,10 @@ fn reused_handles_name_the_latest_kernel() {
     assert_eq!(names.get(PROCESS, KernelRef::HostStub(0x5000)).map(|name| &**name), Some("second"));
     names.make_readable(str::to_uppercase);
     assert_eq!(names.text(PROCESS, stub).map(|name| &**name), Some("_Z4GEMMPF"));
-    let mut again = names.again();
+    let mut again = names.for_second_pass();
     assert_eq!((again.get(PROCESS, handle), again.get(ProcessId(2), stub)), (None, None));
     assert_eq!(again.text(PROCESS, stub).map(|name| &**name), Some("_Z4GEMMPF"));
-    again.learn(PROCESS, cuda::calls::Lesson::Name { kernel: handle, name: "first".into() });
+    again.learn(PROCESS, cuda::calls::NameFact::Name { kernel: handle, name: "first".into() });
     assert_eq!(again.text(PROCESS, handle).map(|name| &**name), Some("FIRST"));
 }
 
@@ -290,7 +290,7 @@ fn nested_launches_give_handles_the_names_of_host_functions() {
     );
     calls.names.name_stub(PROCESS, 0x40_1000, "gemm");
     calls.names.name_stub(PROCESS, 0x40_2000, "sum");
-    for names in [calls.names.again(), calls.names] {
+    for names in [calls.names.for_second_pass(), calls.names] {
         let name = |handle| names.get(PROCESS, KernelRef::Handle(handle)).map(|name| &**name);
         assert_eq!([0x5000, 0x6000, 0x7000].map(name), [Some("gemm"), None, None]);
     }

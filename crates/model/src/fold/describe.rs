@@ -98,7 +98,7 @@ impl Fold {
             Event::PmSamples(samples) => {
                 profile.note_time(samples.end());
                 self.gpu.counters.add_pm(samples);
-                self.gpu.monitors.sample(samples);
+                self.gpu.counter_samples.sample(samples);
             }
             Event::Function(function) if profile.is_recording() => self.memory.function(function),
             Event::Function(function) => profile.calls.function(function),

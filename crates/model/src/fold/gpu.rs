@@ -7,9 +7,9 @@ use rustc_hash::FxHashMap;
 
 use super::{
     blame::{Evidence, Feed},
+    counter_samples::CounterSamples,
     devices::Devices,
     energy::Meters,
-    monitors::Monitors,
     ranks::RankWork,
     stalled::StalledLaunches,
 };
@@ -117,7 +117,7 @@ pub struct GpuTime {
     /// The counters of the GPUs over time.
     pub counters: CounterSums,
     /// Their samples by kernel.
-    pub monitors: Monitors,
+    pub counter_samples: CounterSamples,
     /// What threads did, to explain why devices were idle.
     pub evidence: Evidence,
     /// Every stream seen, with the slot of its device: one lookup for both.
@@ -214,11 +214,11 @@ impl GpuTime {
         if !self.meters.is_empty() && start != 0 {
             self.add_energy(key, start, end);
         }
-        if !self.monitors.is_empty()
+        if !self.counter_samples.is_empty()
             && start != 0
             && let Some(gpu) = self.devices.gpu(device)
         {
-            self.monitors.add(gpu, start, end, what.kernel());
+            self.counter_samples.add(gpu, start, end, what.kernel());
         }
         if let Some(direction) = pageable(&activity.work)
             && self.pageable.len() < MAX_SUMS
@@ -327,7 +327,7 @@ impl GpuTime {
         let numbers = std::mem::take(&mut self.devices).number(profile, &mut self.evidence);
         let label = |gpu: Uuid| used.contains(&gpu).then(|| profile.gpu_label(gpu)).flatten();
         profile.gpu_counters = std::mem::take(&mut self.counters).finish(label);
-        (profile.kernel_samples, profile.assigned) = std::mem::take(&mut self.monitors).finish();
+        (profile.kernel_samples, profile.assigned) = std::mem::take(&mut self.counter_samples).finish();
         profile.energy = of_gpus.into_iter().map(|(gpu, energy)| profile.name_energy(gpu, energy)).collect();
         profile.energy.sort_by(|a, b| a.label.cmp(&b.label));
         let changed = numbers.iter().zip(0..).any(|(number, slot)| *number != slot);

@@ -10,24 +10,24 @@ const MIB: u64 = 1 << 20;
 const FUNCTIONS: [&str; 7] =
     ["cudaMalloc", "cudaFree", "cuMemCreate", "cuMemMap", "cuMemUnmap", "cuMemRelease", "cudaSetDevice"];
 
-/// Sends events to a book, each 10 ns after the one before.
+/// Sends events to the allocations, each 10 ns after the one before.
 struct Program {
-    book: Book,
+    allocations: Allocations,
     time: u64,
 }
 
 impl Program {
     fn new() -> Self {
-        let mut book = Book::default();
+        let mut allocations = Allocations::default();
         for (name, id) in FUNCTIONS.iter().zip(0..) {
-            book.function(&Function {
+            allocations.function(&Function {
                 id: FunctionId(id),
                 name: (*name).to_owned(),
                 shown: true,
                 ..Function::default()
             });
         }
-        Self { book, time: 0 }
+        Self { allocations, time: 0 }
     }
 
     fn tick(&mut self) -> u64 {
@@ -38,7 +38,7 @@ impl Program {
     fn call(&mut self, tid: u32, name: &str, words: &[u64], out: Option<u64>, stack: u64) {
         let function = FunctionId(FUNCTIONS.iter().position(|known| *known == name).expect("a function") as u32);
         let end = self.tick();
-        self.book.call(&Call {
+        self.allocations.call(&Call {
             function,
             process: PROCESS,
             tid,
@@ -66,16 +66,16 @@ impl Program {
     fn tensor(&mut self, tid: u32, address: u64, bytes: u64, stack: u64) {
         let time = self.tick();
         let stack = StackId(stack);
-        self.book.tensor(&Tensor { process: PROCESS, tid, time, device: 0, address, bytes, stack });
+        self.allocations.tensor(&Tensor { process: PROCESS, tid, time, device: 0, address, bytes, stack });
     }
 
     fn free(&mut self, tid: u32, address: u64) {
         let time = self.tick();
-        self.book.freed(&TensorFreed { process: PROCESS, tid, time, address });
+        self.allocations.freed(&TensorFreed { process: PROCESS, tid, time, address });
     }
 
     fn finish(self) -> (DeviceMemory, Counts) {
-        let memory = self.book.finish(|_| 1_000_000);
+        let memory = self.allocations.finish(|_| 1_000_000);
         assert!(memory.devices.len() <= 1, "{:?}", memory.devices.keys());
         (memory.devices.into_values().next().unwrap_or_default(), memory.counts)
     }
@@ -203,7 +203,7 @@ fn the_end_is_before_the_shutdown() {
     program.tensor(1, MIB, 100, 2);
     program.tensor(1, MIB + 512, 100, 3);
     program.free(1, MIB);
-    program.book.shutdown(&Shutdown { process: PROCESS, time: 77 });
+    program.allocations.shutdown(&Shutdown { process: PROCESS, time: 77 });
     program.free(1, MIB + 512);
     program.call(1, "cudaFree", &[MIB], None, 9);
     let (memory, counts) = program.finish();
@@ -217,7 +217,7 @@ fn devices_are_separate() {
     let mut program = Program::new();
     program.call(1, "cudaSetDevice", &[1], None, 0);
     program.malloc(2, MIB, 2 * MIB, 1);
-    program.book.tensor(&Tensor {
+    program.allocations.tensor(&Tensor {
         process: PROCESS,
         tid: 2,
         time: 50,
@@ -226,7 +226,7 @@ fn devices_are_separate() {
         bytes: 1,
         stack: StackId(2),
     });
-    let devices = program.book.finish(|_| 0).devices;
+    let devices = program.allocations.finish(|_| 0).devices;
     assert_eq!(devices[&(PROCESS, 1)].end.bytes, [512, 2 * MIB - 512, 0]);
     assert_eq!(devices.get(&(PROCESS, 0)).map_or([0; 3], |device| device.end.bytes), [0; 3]);
 }

@@ -17,7 +17,7 @@ pub fn choice(options: &Options) -> Choice {
         // Calls that select or destroy a context determine which memory is released with it.
         let memory = memleak && gather.memory != Memory::None;
         let moves = bandwidth && matches!(role, Role::Copy | Role::Set);
-        let launches = cudatrace && (matches!(role, Role::Launch | Role::GraphLaunch) || gather.teaches);
+        let launches = cudatrace && (matches!(role, Role::Launch | Role::GraphLaunch) || gather.names_kernels);
         // Every probe interrupts the program, and errors of query functions are of no interest.
         let fails = errors && !cuda::calls::is_query(name);
         if !(memory || moves || launches || fails) {
@@ -31,7 +31,7 @@ pub fn choice(options: &Options) -> Choice {
             space: space.map_or(0, |space| space as u8),
             stack: stacks && counts && gather.memory == Memory::Alloc,
             launches: gather.launches.filter(|_| launches),
-            teaches: gather.teaches && launches,
+            names_kernels: gather.names_kernels && launches,
             ..gather
         })
     })
@@ -75,14 +75,14 @@ mod tests {
         assert!(chosen(memory(), "cudaDeviceReset").is_some_and(|reset| reset.memory == Memory::ResetDevice));
         assert!(chosen(memory(), "cuMemMap").is_some_and(|map| map.memory == Memory::None && !map.stack));
         let launches = || Settings { cudatrace: Some(true), ..Settings::default() };
-        assert!(chosen(launches(), "cuModuleGetFunction").is_some_and(|teacher| teacher.teaches));
+        assert!(chosen(launches(), "cuModuleGetFunction").is_some_and(|gather| gather.names_kernels));
         assert!(chosen(launches(), "cudaMalloc").is_none() && chosen(launches(), "__cudaLaunchKernel").is_none());
         let errors = || Settings { errors: Some(true), ..Settings::default() };
         assert!(chosen(errors(), "cudaMalloc").is_some_and(|malloc| malloc.memory == Memory::None && !malloc.stack));
         assert!(chosen(Settings::default(), "cudaDeviceSynchronize").is_some());
         assert!(chosen(errors(), "cuEventRecord").is_some() && chosen(errors(), "cuModuleLoadData").is_some());
         assert!(chosen(Settings::default(), "cudaGetDevice").is_none());
-        assert!(chosen(Settings::default(), "cuKernelGetFunction").is_some_and(|teacher| teacher.teaches));
+        assert!(chosen(Settings::default(), "cuKernelGetFunction").is_some_and(|gather| gather.names_kernels));
         assert!(chosen(Settings::default(), "cuMemAddressReserve").is_some_and(|g| g.memory == Memory::None));
     }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use metrics::{
-    console::{self, Look},
+    console::{self, BlockStyle},
     snapshot::Snapshot,
 };
 use terminal_size::{Height, Width, terminal_size_of};
@@ -44,7 +44,7 @@ fn print(snapshot: &Snapshot, before: Option<&Snapshot>) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let terminal = out.is_terminal();
     let (width, height) = if terminal { size() } else { (None, None) };
-    let block = console::block(snapshot, before, Look { width, height, colour: Style::of(&out).colour });
+    let block = console::block(snapshot, before, BlockStyle { width, height, colour: Style::of(&out).colour });
     let text = if terminal { console::in_place(&block) } else { block };
     out.write_all(text.as_bytes())?;
     out.flush()

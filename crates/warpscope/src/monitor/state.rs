@@ -247,7 +247,7 @@ impl State {
         let Some(known) = function.known.filter(|_| self.processes.contains_key(&call.process)) else { return };
         if self.names.count() < MOST_NAMES {
             self.names.learn_from(known, call);
-            self.names.see(known, call);
+            self.names.learn_objects(known, call);
         } else {
             self.names_refused += 1;
         }

@@ -20,7 +20,7 @@ use export::{Events, Flames, Format, View, parquet};
 use model::recording::Writer;
 use text::names::printable;
 
-use crate::{filter::Filter, progress::Progress, say::say, source::Source, status_line};
+use crate::{filter::Filter, progress::Progress, recordings::Recordings, say::say, status_line};
 use place::{Name, Place, Unfinished};
 
 /// The most runs whose default outputs are kept in one directory.
@@ -33,7 +33,7 @@ pub struct Outputs {
     /// The outputs have default names: a number is added if files of an earlier run exist.
     numbered: bool,
     /// Where the events are.
-    source: Option<Source>,
+    source: Option<Recordings>,
     /// The events to use, if not all.
     filter: Option<Arc<Filter>>,
     /// The recording under its temporary name.
@@ -141,7 +141,7 @@ impl Outputs {
                 (file.context("cannot create a temporary file for the recording")?, "(temporary)".into())
             }
         };
-        self.source = Some(Source::of(path.clone(), file.try_clone()?));
+        self.source = Some(Recordings::of(path.clone(), file.try_clone()?));
         Ok((file, path))
     }
 
@@ -170,7 +170,7 @@ impl Outputs {
     }
 
     /// Uses existing recordings as the source of events.
-    pub fn read_from(&mut self, source: Source, filter: Option<Arc<Filter>>) -> anyhow::Result<()> {
+    pub fn read_from(&mut self, source: Recordings, filter: Option<Arc<Filter>>) -> anyhow::Result<()> {
         if filter.is_some() && self.outputs.iter().any(|output| output.format == Format::Recording) {
             bail!("a recording is copied as a whole: --rank and other filters cannot be used with a .wscope file");
         }
@@ -257,7 +257,7 @@ impl Outputs {
     fn write_one(&self, output: &Output, flames: &Flames<'_>, view: View) -> io::Result<u64> {
         // A stream may be the same terminal.
         let _progress = (self.shows_progress && matches!(output.place, Place::Name(_))).then(|| {
-            Progress::begin(format!("writing {}", output.path.display()), self.source.as_ref().map(Source::reading))
+            Progress::begin(format!("writing {}", output.path.display()), self.source.as_ref().map(Recordings::reading))
         });
         match (output.format, &output.place, &self.begun) {
             (Format::Recording, Place::Name(name), Some(begun)) => {

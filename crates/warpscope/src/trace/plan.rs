@@ -70,7 +70,8 @@ impl Plan {
     pub fn tracer(&self, options: &args::Trace, can_watch_many: bool) -> anyhow::Result<Tracer> {
         let (stack, all, functions) = (options.stacks, self.traces_queries(options), self.functions.clone());
         let choice = Box::new(move |name: &str, gather: Gather| {
-            let traced = all || gather.teaches || !is_query(name) || functions.iter().any(|named| named.matches(name));
+            let traced =
+                all || gather.names_kernels || !is_query(name) || functions.iter().any(|named| named.matches(name));
             traced.then_some(Gather { stack, ..gather })
         });
         let wanted = Wanted::new(self.selection.clone(), options.lib.clone(), self.functions.clone());

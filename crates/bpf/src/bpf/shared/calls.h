@@ -33,7 +33,7 @@ struct function {
 	__u8 dims_word;
 	__u8 submits; /* it submits GPU work: a launch, a copy, a memset */
 	__u8 gathers; /* sums need its arguments */
-	__u8 teaches; /* it contains the names of kernels */
+	__u8 names_kernels; /* it contains the names of kernels */
 	__u8 layer; /* below 8; 0 if it is not shown: its time is attributed to its caller */
 	__u8 group; /* of addresses: the same number in different groups is different memory */
 	__u8 pad;

@@ -35,7 +35,7 @@ impl Reporting {
     /// Reads up to `most` events, and puts probed calls between them. Returns how many were read.
     pub(super) fn read(
         &mut self,
-        (most, looked): (usize, u64),
+        (most, noted): (usize, u64),
         held: &mut Vec<Held>,
         probed: &mut dyn FnMut(CallRecord) -> Option<Event>,
         out: &mut Vec<Timed>,
@@ -96,11 +96,11 @@ impl Reporting {
         if let Some(ring) = impossible {
             rings.ignore(ring);
         }
-        // If this was all, everything that a thread reported before `looked` has been read. Later probed calls wait.
+        // If this was all, everything that a thread reported before `noted` has been read. Later probed calls wait.
         if taken < most {
             // Calls that the runtime made while it initialised CUDA wait for the program's call that they are in.
             let has_begun = |tid| threads.iter().any(|thread: &Thread| thread.tid == tid && thread.has_begun);
-            let placed = |held: &mut Held| held.call.start < looked && (!held.by_runtime || has_begun(held.call.tid));
+            let placed = |held: &mut Held| held.call.start < noted && (!held.by_runtime || has_begun(held.call.tid));
             for held in held.extract_if(.., placed) {
                 let thread = threads.iter().find(|thread| thread.tid == held.call.tid);
                 emit(thread.map_or(&[], |thread| &thread.open), held, None, probed, out);

@@ -7,10 +7,10 @@
 //! stacks, and compiles only the functions on them: a raw stack shows which ones are missing.
 
 mod early;
+mod eviction;
 mod growing;
 mod image;
 mod raw;
-mod room;
 mod tables;
 #[cfg(test)]
 mod tests;

@@ -38,7 +38,7 @@ pub fn begin() {
 
 /// Called at the beginning of every launch of the session.
 #[inline]
-pub fn saw(id: u32) {
+pub fn note_launch(id: u32) {
     let first = FIRST.load(Ordering::Relaxed);
     if first != NONE && (first == WAITING || id.wrapping_sub(first as u32) > CLOSE) {
         update(id);
@@ -79,20 +79,20 @@ mod tests {
     #[test]
     fn records_before_the_first_launch_are_recognised() {
         let before = |ids: &[u32]| ids.iter().map(|id| has(*id, 0)).collect::<Vec<_>>();
-        saw(5);
+        note_launch(5);
         assert_eq!(before(&[1, 5]), [false, false]);
         begin();
         assert_eq!(before(&[1, 5]), [true, true]);
-        saw(u32::MAX - 1);
-        saw(3);
+        note_launch(u32::MAX - 1);
+        note_launch(3);
         assert_eq!(before(&[u32::MAX - 2, u32::MAX - 1, u32::MAX, 1, 3]), [true, false, false, false, false]);
-        saw(u32::MAX - 2);
+        note_launch(u32::MAX - 2);
         assert_eq!((before(&[u32::MAX - 2, u32::MAX - 3]), has(u32::MAX - 3, 9)), (vec![false, true], false));
-        saw(CLOSE - 4);
+        note_launch(CLOSE - 4);
         assert_eq!(before(&[u32::MAX - 3, u32::MAX - 2]), [true, false]);
-        saw(CLOSE);
+        note_launch(CLOSE);
         assert_eq!(before(&[u32::MAX - 3, u32::MAX - 2, 1 << 31, 0]), [false; 4]);
-        saw(1 << 31);
+        note_launch(1 << 31);
         assert_eq!(before(&[(1 << 31) - 1, 1 << 31]), [false; 2]);
         forget();
         assert_eq!(before(&[7]), [false]);

@@ -33,13 +33,13 @@ const MAX_AHEAD: usize = 1 << 17;
 
 /// The counters of all GPUs.
 #[derive(Default)]
-pub struct Monitors {
+pub struct CounterSamples {
     gpus: BTreeMap<Uuid, Monitor>,
     kernels: FxHashMap<u32, KernelSamples>,
     assigned: Assigned,
 }
 
-impl Monitors {
+impl CounterSamples {
     /// Whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.gpus.is_empty()
@@ -248,8 +248,8 @@ mod tests {
     }
 
     /// Returns name, samples and mean of each kernel, in hundredths.
-    fn kernels(monitors: Monitors) -> (Vec<(&'static str, u64, f64)>, Assigned) {
-        let (sums, assigned) = monitors.finish();
+    fn kernels(samples_of_gpus: CounterSamples) -> (Vec<(&'static str, u64, f64)>, Assigned) {
+        let (sums, assigned) = samples_of_gpus.finish();
         let mut rows: Vec<_> = sums
             .into_iter()
             .map(|(kernel, sums)| (KERNELS[kernel as usize], sums.samples, sums.mean(pm::SM_ACTIVE).unwrap() * 100.0))
@@ -264,19 +264,19 @@ mod tests {
     fn samples_belong_to_one_kernel() {
         let operations = [(1_000, 1_200, Some(0)), (1_210, 1_240, Some(1)), (1_270, 1_450, Some(1))];
         for (late, declared) in [(false, 900), (true, 900), (false, 1_300), (true, 1_300)] {
-            let mut monitors = Monitors::default();
-            monitors.sample(&samples(declared, &[], 1));
+            let mut samples_of_gpus = CounterSamples::default();
+            samples_of_gpus.sample(&samples(declared, &[], 1));
             let pm = samples(1_000, &[100; 5], 10);
             if late {
-                monitors.sample(&pm);
+                samples_of_gpus.sample(&pm);
             }
             for (start, end, kernel) in operations {
-                monitors.add(GPU, start, end, kernel);
+                samples_of_gpus.add(GPU, start, end, kernel);
             }
             if !late {
-                monitors.sample(&pm);
+                samples_of_gpus.sample(&pm);
             }
-            let (rows, assigned) = kernels(monitors);
+            let (rows, assigned) = kernels(samples_of_gpus);
             assert_eq!(rows, [("gemm", 2, 10.5), ("softmax", 1, 13.0)]);
             let expected = Assigned { samples: 5, of_kernels: 3, partial: 2, ..Assigned::default() };
             assert_eq!(assigned, expected);
@@ -287,10 +287,10 @@ mod tests {
     #[test]
     fn other_work_takes_a_sample_away() {
         let assign = |operations: &[(u64, u64, Option<u32>)]| {
-            let mut monitors = Monitors::default();
-            monitors.sample(&samples(1_000, &[100], 50));
-            operations.iter().for_each(|(start, end, kernel)| monitors.add(GPU, *start, *end, *kernel));
-            let (_, Assigned { of_kernels, shared, partial, idle, .. }) = monitors.finish();
+            let mut samples_of_gpus = CounterSamples::default();
+            samples_of_gpus.sample(&samples(1_000, &[100], 50));
+            operations.iter().for_each(|(start, end, kernel)| samples_of_gpus.add(GPU, *start, *end, *kernel));
+            let (_, Assigned { of_kernels, shared, partial, idle, .. }) = samples_of_gpus.finish();
             (of_kernels, shared, partial, idle)
         };
         assert_eq!(assign(&[(1_005, 1_200, Some(0))]), (1, 0, 0, 0));
@@ -306,15 +306,15 @@ mod tests {
     /// Check that memory is bounded, and that what arrives too late is counted.
     #[test]
     fn late_operations_are_counted() {
-        let mut monitors = Monitors::default();
-        monitors.sample(&samples(1_000, &vec![10; MAX_OPEN + 5], 0));
-        assert_eq!(monitors.gpus[&GPU].open.len(), MAX_OPEN);
-        monitors.add(GPU, 500, 1_060, Some(0));
+        let mut samples_of_gpus = CounterSamples::default();
+        samples_of_gpus.sample(&samples(1_000, &vec![10; MAX_OPEN + 5], 0));
+        assert_eq!(samples_of_gpus.gpus[&GPU].open.len(), MAX_OPEN);
+        samples_of_gpus.add(GPU, 500, 1_060, Some(0));
         // The same samples again, as another recording of the same GPU has them. The next one overlaps the last a little.
-        monitors.sample(&samples(1_000, &[10; 3], 0));
-        let end = monitors.gpus[&GPU].span.1;
-        monitors.sample(&samples(end - 4, &[10], 0));
-        let (sums, assigned) = monitors.finish();
+        samples_of_gpus.sample(&samples(1_000, &[10; 3], 0));
+        let end = samples_of_gpus.gpus[&GPU].span.1;
+        samples_of_gpus.sample(&samples(end - 4, &[10], 0));
+        let (sums, assigned) = samples_of_gpus.finish();
         assert_eq!((sums[&0].samples, assigned.late_ns), (1, 50));
         assert_eq!((assigned.samples, assigned.idle), (MAX_OPEN as u64 + 6, MAX_OPEN as u64 + 5));
     }
@@ -322,11 +322,11 @@ mod tests {
     /// Check that short runs do not take unlimited memory.
     #[test]
     fn short_runs_are_bounded() {
-        let mut monitors = Monitors::default();
-        monitors.sample(&samples(0, &[10_000_000; 2], 0));
+        let mut samples_of_gpus = CounterSamples::default();
+        samples_of_gpus.sample(&samples(0, &[10_000_000; 2], 0));
         for n in 0..MAX_PARTS as u64 + 10 {
-            monitors.add(GPU, 10 * n, 10 * n + 10, Some(0));
+            samples_of_gpus.add(GPU, 10 * n, 10 * n + 10, Some(0));
         }
-        assert!(monitors.gpus[&GPU].parts <= MAX_PARTS);
+        assert!(samples_of_gpus.gpus[&GPU].parts <= MAX_PARTS);
     }
 }

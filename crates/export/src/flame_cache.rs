@@ -5,7 +5,7 @@ use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 use model::profile::Profile;
 
 use crate::{
-    flame::{EventView, Flame, Line, Measure, MemoryView, View, Weight},
+    flame_tree::{EventView, Flame, Line, Measure, MemoryView, View, Weight},
     waits,
 };
 

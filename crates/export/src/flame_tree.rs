@@ -289,7 +289,7 @@ impl Flame {
                 continue;
             }
             let mut frames;
-            if !waits::is(counter) {
+            if !waits::is_off_cpu(counter) {
                 frames = naming.stack(process, Some(stack));
                 frames.push(naming.name(names::event(counter, point), Family::Event));
             } else if waits::without_stack(point) {

@@ -19,7 +19,7 @@ pub type Recorded = Merged<Reader<Counted>>;
 
 /// Open recordings.
 #[derive(Debug)]
-pub struct Source {
+pub struct Recordings {
     files: Vec<(PathBuf, File)>,
     reading: Arc<Reading>,
 }
@@ -37,7 +37,7 @@ impl Read for Counted {
     }
 }
 
-impl Source {
+impl Recordings {
     /// Opens recordings.
     pub fn open(paths: &[PathBuf]) -> anyhow::Result<Self> {
         let mut files: Vec<(PathBuf, File)> = Vec::new();

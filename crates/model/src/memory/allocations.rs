@@ -23,7 +23,7 @@ const MOST_DEVICES: u32 = 255;
 
 /// The memory of all processes.
 #[derive(Debug)]
-pub struct Book {
+pub struct Allocations {
     functions: FxHashMap<FunctionId, Function>,
     accounts: Accounts,
     /// The accounts need sums; those of single kinds are not used here.
@@ -33,7 +33,7 @@ pub struct Book {
     counts: Counts,
 }
 
-impl Default for Book {
+impl Default for Allocations {
     fn default() -> Self {
         Self {
             functions: FxHashMap::default(),
@@ -46,7 +46,7 @@ impl Default for Book {
     }
 }
 
-impl Book {
+impl Allocations {
     /// Adds a function of the driver or runtime.
     pub fn function(&mut self, function: &Function) {
         self.functions.insert(function.id, function.clone());
