@@ -5,6 +5,7 @@
 //!   attaching the injected library in running processes
 //!   command   the target: its user, environment, signals, private directory
 //!   process   which processes run, what they have mapped, and since when
+//!   injector  the injected library itself
 //!   sessions  the injected libraries: what CUPTI recorded arrives here
 //!   shared_memory  files in memory that processes map, too
 //!   stacks    unwind tables for the kernel's walker; stacks walked here; Python frames
@@ -13,6 +14,7 @@
 //!   memory    what allocates and frees GPU memory
 //!   gpu_counters  the energy of GPUs, and how busy their parts are
 //!   sampler   the process that samples the latter with CUPTI
+//!   disassembly, sources  the instructions and source lines of kernels, for `--stalls`
 //!   flight    the recent past, written when something happens
 //!   handover  work that one thread handed to another
 //!   collector the loop that waits for all of these, in the order that matters

@@ -1,5 +1,5 @@
-//! Stacks with all their weights: the source of formats with several sample types ([`crate::pprof`],
-//! [`crate::speedscope`]).
+//! Stacks with all their weights: the source of formats with several sample types ([`crate::formats::pprof`],
+//! [`crate::formats::speedscope`]).
 //!
 //! The stacks, their totals and their rows are those of the flame graphs. Names are not changed, because these formats can
 //! contain any; and rows are divided further, by thread, device and stream.

@@ -4,7 +4,7 @@ mod support;
 
 use std::{collections::BTreeSet, fs, process::Command};
 
-use export::{View, parquet::FILES};
+use export::{View, formats::parquet::FILES};
 use model::event::{Activity, Event, Launch, Work};
 use support::parquet::{Value, files, tables};
 

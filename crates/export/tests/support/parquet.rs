@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, collections::BTreeMap, io, io::Write, rc::Rc};
 
-use export::{View, parquet};
+use export::{View, formats::parquet};
 use model::event::Event;
 
 /// A value.

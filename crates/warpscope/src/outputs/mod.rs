@@ -16,7 +16,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use collect::command::user::User;
-use export::{Events, Flames, Format, View, parquet};
+use export::{Events, Flames, Format, View, formats::parquet};
 use model::recording::Writer;
 use text::names::printable;
 

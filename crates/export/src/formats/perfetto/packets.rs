@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use model::profile::Profile;
 
 use super::interned::Interned;
-use crate::proto::Message;
+use crate::formats::proto::Message;
 
 const SEQUENCE: u64 = 1;
 /// The clock of the packets: nanoseconds since the start of the recording, so that times take few bytes. Numbers from 64 on

@@ -22,7 +22,7 @@ use self::line::{CounterValue, Line, origin};
 use crate::{
     events::Events,
     flame_tree::View,
-    json_object::{Object, write_object},
+    formats::json_object::{Object, write_object},
     names,
     names::SessionKernels,
     stalls,

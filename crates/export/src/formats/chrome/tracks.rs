@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 
 use super::json::Json;
 use crate::{
-    json_object::Object,
+    formats::json_object::Object,
     lanes::{LANES, Lanes},
     names,
 };

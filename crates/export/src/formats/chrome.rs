@@ -16,14 +16,14 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::{
-    chrome::{
+    events::Events,
+    flame_tree::View,
+    formats::chrome::{
         json::Json,
         stacks::Stacks,
         tracks::{Tracks, gpu_pid},
     },
-    events::Events,
-    flame_tree::View,
-    json_object::Object,
+    formats::json_object::Object,
     lanes::Lanes,
     launch_lengths::Launched,
     moments::{Moment, each_moment},

@@ -129,7 +129,7 @@ impl Write for Base64<'_> {
 }
 
 #[cfg(test)]
-#[path = "../../tests/support/html.rs"]
+#[path = "../../../tests/support/html.rs"]
 mod decoded;
 
 #[cfg(test)]

@@ -20,13 +20,13 @@ use rustc_hash::FxHashMap;
 use crate::{
     events::Events,
     flame_tree::View,
-    html::overview::Overview,
+    formats::html::overview::Overview,
+    formats::proto::Message,
     lanes::Lanes,
     launch_lengths::Launched,
     moments::{Moment, each_moment},
     names::{self, SessionKernels},
     power::Power,
-    proto::Message,
     trace::reading::Reader,
 };
 use interned::Interned;

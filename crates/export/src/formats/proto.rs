@@ -1,6 +1,6 @@
 //! Writes protocol buffers: <https://protobuf.dev/programming-guides/encoding/>.
 //!
-//! Two formats need it ([`crate::pprof`] and [`crate::perfetto`]), each a small part of its schema. Both write millions of
+//! Two formats need it ([`crate::formats::pprof`] and [`crate::formats::perfetto`]), each a small part of its schema. Both write millions of
 //! small messages, so a message is a buffer that is used again.
 
 /// The wire type of a varint.

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::json_object::{Object, write_object};
+use crate::formats::json_object::{Object, write_object};
 
 /// What is written at once.
 const BLOCK: usize = 64 << 10;

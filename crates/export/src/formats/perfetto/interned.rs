@@ -9,7 +9,7 @@ use model::{
 use rustc_hash::FxHashMap;
 use text::short::split_place;
 
-use crate::{names, proto::Message};
+use crate::{formats::proto::Message, names};
 
 /// The most kernel shapes that are distinguished.
 const MOST_SHAPES: usize = 1 << 16;

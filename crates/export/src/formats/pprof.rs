@@ -14,8 +14,8 @@ use model::profile::Profile;
 use crate::{
     events::Events,
     flame_tree::{Measure, View},
+    formats::proto::Message,
     names,
-    proto::Message,
     weighted::{Frame, Kind, Row, Weighted},
 };
 

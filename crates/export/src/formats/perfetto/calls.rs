@@ -25,7 +25,7 @@ impl Trace<'_> {
         let stack = call.stack.filter(|stack| *stack != StackId(0)).map(|stack| self.interned.stack(stack));
         let (instant, failed) = (reading.function.layer == Layer::Point, reading.failed);
         let point = Point { time: call.start, track, name };
-        let details = |event: &mut crate::proto::Message| {
+        let details = |event: &mut crate::formats::proto::Message| {
             event.message(4, |annotation| {
                 annotation.number(1, library.0);
                 annotation.number(17, library.1);
