@@ -56,7 +56,7 @@ fn calls_of_a_killed_program_are_begun() {
 fn calls_at_the_end_of_the_trace_are_begun() {
     let scene = Scene::new();
     let (mut run, pid) = start_waiting(&scene, "-d 1.5 -o t.jsonl");
-    run.stderr_until("the command is still running");
+    run.stderr_until("the command keeps running");
     check_waiting(&scene);
     kill(pid, libc::SIGTERM);
     run.wait().dies_of(libc::SIGTERM);
