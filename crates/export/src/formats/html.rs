@@ -29,20 +29,20 @@ use gather::{Gathered, ThreadInfo, Track, gather};
 use tree::Tree;
 
 /// The page. `{{name}}` marks where the parts go.
-const PAGE: &str = include_str!("page/index.html");
-const STYLE: &str = include_str!("page/style.css");
+const PAGE: &str = include_str!("html/page/index.html");
+const STYLE: &str = include_str!("html/page/style.css");
 const SCRIPTS: [&str; 11] = [
-    include_str!("page/format.js"),
-    include_str!("page/decode.js"),
-    include_str!("page/calls.js"),
-    include_str!("page/state.js"),
-    include_str!("page/colours.js"),
-    include_str!("page/overview.js"),
-    include_str!("page/flame.js"),
-    include_str!("page/timeline.js"),
-    include_str!("page/tables.js"),
-    include_str!("page/source.js"),
-    include_str!("page/main.js"),
+    include_str!("html/page/format.js"),
+    include_str!("html/page/decode.js"),
+    include_str!("html/page/calls.js"),
+    include_str!("html/page/state.js"),
+    include_str!("html/page/colours.js"),
+    include_str!("html/page/overview.js"),
+    include_str!("html/page/flame.js"),
+    include_str!("html/page/timeline.js"),
+    include_str!("html/page/tables.js"),
+    include_str!("html/page/source.js"),
+    include_str!("html/page/main.js"),
 ];
 
 /// Writes the report of a recording.

@@ -9,7 +9,7 @@
 //! - [`merge()`] replaces the native frames that run Python code by the Python frames.
 
 #[cfg(test)]
-#[path = "../../../../tests/support/coverage.rs"]
+#[path = "../../../tests/support/coverage.rs"]
 mod coverage;
 mod detect;
 mod lines;
@@ -17,7 +17,7 @@ mod merge;
 mod offsets;
 mod parts;
 #[cfg(test)]
-#[path = "../../../../tests/support/pythons.rs"]
+#[path = "../../../tests/support/pythons.rs"]
 mod pythons;
 mod versions;
 
