@@ -21,7 +21,6 @@ mod status;
 mod status_line;
 mod summary;
 mod terminal;
-mod token;
 mod trace;
 
 use std::{io, process::ExitCode};

@@ -11,11 +11,14 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use collect::command::user::{User, acting_as, become_user};
+use collect::command::{
+    random::token,
+    user::{User, acting_as, become_user},
+};
 use export::{Flames, Format};
 use metrics::http::{Method, Peer, Refusal, Request, Response, Server};
 
-use crate::{args, load::load, outputs, progress::Progress, token};
+use crate::{args, load::load, outputs, progress::Progress};
 
 /// The longest report that is read.
 const LONGEST: u64 = 1 << 30;
@@ -24,9 +27,8 @@ const LONGEST: u64 = 1 << 30;
 pub fn run(options: &args::Open) -> anyhow::Result<ExitCode> {
     let user = User::behind_sudo();
     let page: Arc<[u8]> = page(&options.files, user.as_ref())?.into();
-    let path = format!("/{}/", token::random().context("cannot read /dev/urandom")?);
-    // SAFETY: always succeeds.
-    let owner = user.as_ref().map_or_else(|| unsafe { libc::geteuid() }, |user| user.uid);
+    let path = format!("/{}/", token().context("cannot get random numbers")?);
+    let owner = User::uid_or_own(user.as_ref());
     let expected = path.clone();
     let answer = move |request: &Request| answer(request, &expected, owner, &page);
     let server = Server::start(&format!("127.0.0.1:{}", options.port), Arc::new(answer)).map_err(anyhow::Error::msg)?;

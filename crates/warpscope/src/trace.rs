@@ -68,8 +68,31 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let mut collector = prepared.collect(signals, sink);
     collector.trace = Some(tracer);
     let started = start(&mut collector, &options, &injection, kernel, user.as_ref());
-    let mut child = started.inspect_err(|_| outputs.remove_recording())?;
+    let child = started.inspect_err(|_| outputs.remove_recording())?;
 
+    let ended = trace(collector, child, &options, all_calls)?;
+    let (command, whole) = ended.write(outputs, &options)?;
+    let seconds = options.duration.unwrap_or(0.0);
+    let status = command.wait((!options.quiet).then(|| format!("the trace ended after {seconds} s")))?;
+    drop(workspace);
+    Ok(exit_code(status, whole))
+}
+
+/// A trace that has ended.
+struct Ended {
+    sink: Recording,
+    time: u64,
+    kept: symbols::Kept,
+    command: RunningCommand,
+}
+
+/// Collects events until the end.
+fn trace(
+    mut collector: Collector<Recording>,
+    mut child: Option<Child>,
+    options: &args::Trace,
+    all_calls: bool,
+) -> anyhow::Result<Ended> {
     let deadline = options.duration.map(|d| Instant::now() + Duration::from_secs_f64(d));
     let until = match &mut child {
         Some(child) => Until::CommandEnds(child),
@@ -77,42 +100,45 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         None => Until::ProcessesEnd(&options.pid),
     };
     let status = collector.run(until, deadline).context("cannot wait for the command")?;
-    let ended_at = bpf::now();
+    let time = bpf::now();
     if let (Some(child), None) = (&child, status) {
         collector.note_stop(options.duration.unwrap_or(0.0), child);
     }
-    let Collected { mut sink, signals, trace, mut kept, .. } = collector.finish();
-    let command = RunningCommand { child, status, ending: None, signals };
-
+    let Collected { mut sink, signals, trace, kept, .. } = collector.finish();
     if let Some(trace) = &trace {
         note_missed(trace, all_calls, &mut sink);
         if options.verbose {
             print_probes(trace);
         }
     }
-    let end = End { time: ended_at, status: status.map(ExitStatusExt::into_raw) };
-    let naming = symbols::Options { injector: INJECTOR, ..symbols::Options::default() };
-    let shows_progress = !options.quiet && !command.runs();
-    let progress = shows_progress.then(|| Progress::begin("resolving names".to_owned(), None));
-    let (profile, failure) = sink.finish(end, &mut kept, &naming);
-    drop(progress);
-    let recorded = failure.is_none();
-    if let Some(failure) = failure {
-        say(failure);
+    Ok(Ended { sink, time, kept, command: RunningCommand { child, status, ending: None, signals } })
+}
+
+impl Ended {
+    /// Writes and prints what was traced. Returns the command, and whether the outputs are whole.
+    fn write(self, mut outputs: Outputs, options: &args::Trace) -> anyhow::Result<(RunningCommand, bool)> {
+        let Self { sink, time, mut kept, command } = self;
+        let end = End { time, status: command.status.map(ExitStatusExt::into_raw) };
+        let naming = symbols::Options { injector: INJECTOR, ..symbols::Options::default() };
+        let shows_progress = !options.quiet && !command.runs();
+        let progress = shows_progress.then(|| Progress::begin("resolving names".to_owned(), None));
+        let (profile, failure) = sink.finish(end, &mut kept, &naming);
+        drop(progress);
+        let recorded = failure.is_none();
+        if let Some(failure) = failure {
+            say(failure);
+        }
+        let flames = Flames::new(&profile);
+        if !shows_progress {
+            outputs.hide_progress();
+        }
+        let whole = outputs.write(&flames, View::default(), recorded) && recorded;
+        if !options.quiet {
+            summary::print(&flames, &mut || outputs.events())?;
+            outputs.announce(&mut std::io::stderr())?;
+        }
+        Ok((command, whole))
     }
-    let flames = Flames::new(&profile);
-    if !shows_progress {
-        outputs.hide_progress();
-    }
-    let whole = outputs.write(&flames, View::default(), recorded) && recorded;
-    if !options.quiet {
-        summary::print(&flames, &mut || outputs.events())?;
-        outputs.announce(&mut std::io::stderr())?;
-    }
-    let seconds = options.duration.unwrap_or(0.0);
-    let status = command.wait((!options.quiet).then(|| format!("the trace ended after {seconds} s")))?;
-    drop(workspace);
-    Ok(exit_code(status, whole))
 }
 
 /// Writes what is known before anything runs, and starts printing: calls with `--live`, otherwise the status of a trace of

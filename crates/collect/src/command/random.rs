@@ -1,11 +1,17 @@
-//! Unpredictable names.
+//! Names and tokens that cannot be guessed.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    time::Instant,
-};
+use std::io;
 
-/// Returns an unpredictable number.
-pub fn random() -> u64 {
-    RandomState::new().hash_one(Instant::now())
+use rustix::rand::{GetRandomFlags, getrandom};
+
+/// Returns a random number.
+pub fn random() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// Returns 128 random bits as text.
+pub fn token() -> io::Result<String> {
+    Ok(format!("{:016x}{:016x}", random()?, random()?))
 }

@@ -32,9 +32,7 @@ impl Setup {
         if inject {
             let library = workspace.write_injector()?;
             let (listener, socket) = workspace.listen()?;
-            // SAFETY: always succeeds.
-            let uid = user.map_or_else(|| unsafe { libc::geteuid() }, |u| u.uid);
-            sessions = Some(Sessions::new(listener, uid, &library));
+            sessions = Some(Sessions::new(listener, User::uid_or_own(user), &library));
             marker = Some(Marker { library: library.clone(), symbol: wire::MARKER_SYMBOL.into() });
             injection.library = Some((library, socket));
         }

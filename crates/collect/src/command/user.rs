@@ -18,10 +18,14 @@ pub struct User {
 }
 
 impl User {
+    /// Returns the id of a user, or our own.
+    pub fn uid_or_own(user: Option<&Self>) -> u32 {
+        user.map_or_else(|| rustix::process::geteuid().as_raw(), |user| user.uid)
+    }
+
     /// Returns the user who called sudo; `None` if we are not root or were not called through sudo.
     pub fn behind_sudo() -> Option<Self> {
-        // SAFETY: always succeeds.
-        if unsafe { libc::geteuid() } != 0 {
+        if !rustix::process::geteuid().is_root() {
             return None;
         }
         let number = |name| env::var(name).ok().and_then(|v: String| v.parse::<u32>().ok());

@@ -8,10 +8,7 @@
 use std::{
     fs::{self, File},
     io::{self, Write},
-    os::{
-        fd::{AsRawFd, FromRawFd, OwnedFd},
-        unix::{ffi::OsStrExt, fs::PermissionsExt},
-    },
+    os::{fd::OwnedFd, unix::fs::PermissionsExt},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -20,6 +17,8 @@ use anyhow::{Context, bail};
 use rustix::{
     fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, Stat, StatVfsMountFlags},
     io::Errno,
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType},
+    process::geteuid,
 };
 
 use crate::injector::INJECTOR;
@@ -74,7 +73,7 @@ impl Workspace {
         }
         remove_leftovers(&parent, &handle);
         for _ in 0..MOST_TRIES {
-            let name = format!("{PREFIX}{:0DIGITS$x}", super::random::random());
+            let name = format!("{PREFIX}{:0DIGITS$x}", super::random::random()?);
             rustix::fs::mkdirat(&handle, &name, Mode::RWXU)?;
             // Until it is locked, a run that removes leftovers may mistake this for one.
             let locked = lock(&handle, &name).and_then(|locked| match locked {
@@ -156,7 +155,7 @@ fn open_trusted(path: &Path) -> anyhow::Result<OwnedFd> {
 
 fn check_trusted(directory: &Stat) -> anyhow::Result<()> {
     // SAFETY: always succeeds.
-    if directory.st_uid != 0 && directory.st_uid != unsafe { libc::geteuid() } {
+    if directory.st_uid != 0 && directory.st_uid != geteuid().as_raw() {
         bail!("it, or a directory above it, belongs to another user");
     }
     let (others, sticky) = (directory.st_mode & 0o022 != 0, directory.st_mode & libc::S_ISVTX != 0);
@@ -179,7 +178,7 @@ fn lock(parent: &OwnedFd, name: &str) -> io::Result<Option<OwnedFd>> {
     }
     let info = rustix::fs::fstat(&directory)?;
     // SAFETY: always succeeds.
-    Ok((info.st_uid == unsafe { libc::geteuid() } && info.st_nlink > 0).then_some(directory))
+    Ok((info.st_uid == geteuid().as_raw() && info.st_nlink > 0).then_some(directory))
 }
 
 /// Removes the directories of killed runs: they have our name prefix and our owner, and are not locked.
@@ -203,31 +202,18 @@ fn remove_leftovers(parent: &Path, handle: &OwnedFd) {
 }
 
 fn bind_seqpacket(path: &Path) -> io::Result<OwnedFd> {
-    let bytes = path.as_os_str().as_bytes();
-    let mut address = libc::sockaddr_un { sun_family: libc::AF_UNIX as u16, sun_path: [0; 108] };
-    if bytes.len() >= address.sun_path.len() {
-        return Err(io::Error::new(
+    let address = SocketAddrUnix::new(path).map_err(|error| match error {
+        Errno::NAMETOOLONG => io::Error::new(
             io::ErrorKind::InvalidInput,
             "the path is too long for a socket; set TMPDIR to a shorter one",
-        ));
-    }
-    for (to, from) in address.sun_path.iter_mut().zip(bytes) {
-        *to = *from as libc::c_char;
-    }
-    // SAFETY: plain system calls on a descriptor of our own and a filled-in address of the stated size.
-    unsafe {
-        let socket = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0);
-        if socket < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let socket = OwnedFd::from_raw_fd(socket);
-        let size = size_of_val(&address) as libc::socklen_t;
-        let (fd, address) = (socket.as_raw_fd(), (&raw const address).cast());
-        if libc::bind(fd, address, size) != 0 || libc::listen(fd, BACKLOG) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(socket)
-    }
+        ),
+        error => error.into(),
+    })?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
 }
 
 #[cfg(test)]

@@ -33,8 +33,7 @@ pub fn find(profile: &Profile, user: Option<&User>) -> Result<Vec<PathBuf>, Opti
     }
     let mapped = profile.mappings.iter().map(|mapping| &*mapping.path);
     let directories = directories(mapped);
-    // SAFETY: always succeeds.
-    let owner = user.map_or_else(|| unsafe { libc::geteuid() }, |user| user.uid);
+    let owner = User::uid_or_own(user);
     let search = || -> io::Result<Vec<PathBuf>> {
         let mut found: Vec<PathBuf> = Vec::new();
         for path in directories.iter().filter_map(|directory| usable(&directory.join(NAME), owner)) {
@@ -101,8 +100,7 @@ mod tests {
     fn programs_of_others_are_not_run() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join(NAME);
-        // SAFETY: always succeeds.
-        let user = unsafe { libc::geteuid() };
+        let user = User::uid_or_own(None);
         assert_eq!(usable(&path, user), None);
         fs::write(&path, "").expect("the directory is writable");
         for (mode, works) in [(0o755, true), (0o700, true), (0o775, false), (0o757, false), (0o644, false)] {

@@ -47,8 +47,7 @@ impl Choice {
         let program = calls::search::program(program)
             .map(|path| fs::read_link(&path).ok().filter(|_| path.starts_with("/proc")).unwrap_or(path));
         let user = User::behind_sudo();
-        // SAFETY: always succeeds.
-        let root = unsafe { libc::geteuid() } == 0;
+        let root = rustix::process::geteuid().is_root();
         Self::new(&Surroundings { simulator, program: program.as_deref(), user: user.as_ref(), root })
     }
 

@@ -3,30 +3,18 @@
 use std::{
     io,
     mem::MaybeUninit,
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
 };
 
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags};
 
 /// Accepts the next connection.
 pub fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
-    // SAFETY: a plain accept on our own listener, without an address.
-    let fd = unsafe {
-        libc::accept4(
-            listener.as_raw_fd(),
-            std::ptr::null_mut(),
-            std::ptr::null_mut(),
-            libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
-        )
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a new descriptor, not owned elsewhere.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    Ok(rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?)
 }
 
-/// Returns the peer's credentials, as reported by the kernel.
+/// Returns the peer's credentials, as reported by the kernel. Not with rustix, whose process ids are never 0: that of a peer
+/// outside of our pid namespace is.
 pub fn credentials(socket: &OwnedFd) -> io::Result<libc::ucred> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;

@@ -17,12 +17,11 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use collect::process::procfs;
+use collect::{command::random, process::procfs};
 use metrics::http::{Method, Peer, Request, Response};
 use tempfile::TempDir;
 
 use super::recording::{Recording, failure};
-use crate::token;
 
 /// The length of a recording in seconds.
 const DEFAULT_SECONDS: f64 = 5.0;
@@ -120,7 +119,7 @@ fn start(request: &Request, latest: &mut Option<Latest>) -> Result<String, (u16,
     let failed = |error: std::io::Error| (500, format!("cannot record process {pid}: {error}"));
     let directory = tempfile::Builder::new().prefix("warpscope-").tempdir().map_err(failed)?;
     let path = directory.path().join("recording.wscope");
-    let id = token::random().map_err(failed)?;
+    let id = random::token().map_err(failed)?;
     let state = State::Running(Recording::start(pid, seconds, Some(path.as_os_str())).map_err(failed)?);
     *latest = Some(Latest { id: id.clone(), path, state, _directory: directory });
     Ok(id)
@@ -167,15 +166,14 @@ fn read(path: &Path) -> anyhow::Result<Arc<[u8]>> {
 fn read_token(path: &Path) -> anyhow::Result<String> {
     let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     if let Ok(mut file) = created {
-        let token = token::random()? + &token::random()?;
+        let token = random::token()? + &random::token()?;
         file.write_all(token.as_bytes())?;
         file.write_all(b"\n")?;
         return Ok(token);
     }
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
     let info = file.metadata()?;
-    // SAFETY: only returns our own id.
-    let own = unsafe { libc::geteuid() };
+    let own = rustix::process::geteuid().as_raw();
     if !info.is_file() || ![0, own].contains(&info.uid()) || info.mode() & 0o077 != 0 {
         bail!("the file with the token must belong to root, and nobody else may read or write it (chmod 600)");
     }

@@ -54,7 +54,7 @@ impl Name {
         files: &[&str],
         contents: impl FnOnce(&mut Create<'_>) -> io::Result<()>,
     ) -> io::Result<u64> {
-        let temporary = OsString::from(format!(".warpscope-{:016x}", random()));
+        let temporary = OsString::from(format!(".warpscope-{:016x}", random()?));
         let directory = self.acting(|| {
             rustix::fs::mkdirat(&self.directory, &temporary, Mode::from_raw_mode(0o777))?;
             open(&self.directory, &temporary)

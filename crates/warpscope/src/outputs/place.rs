@@ -111,7 +111,7 @@ fn open(path: &Path, user: Option<&User>) -> anyhow::Result<Place> {
             if let Some(stream) = target.and_then(|target| own_stream(&target)) {
                 return Ok(Place::Stream(stream?));
             }
-            let trusted = existing.is_some_and(|link| link.st_uid == 0 || link.st_uid == acting_uid(user));
+            let trusted = existing.is_some_and(|link| link.st_uid == 0 || link.st_uid == User::uid_or_own(user));
             if trusted && target.is_some_and(|target| is_stream(&target)) {
                 return stream(&directory, name, OFlags::empty());
             }
@@ -122,11 +122,6 @@ fn open(path: &Path, user: Option<&User>) -> anyhow::Result<Place> {
     }
     let mode = may_replace(&directory, name, existing.as_ref(), user)?;
     Ok(Place::Name(Name::new(directory, name.to_owned(), mode, user.cloned())))
-}
-
-fn acting_uid(user: Option<&User>) -> u32 {
-    // SAFETY: always succeeds.
-    user.map_or_else(|| unsafe { libc::geteuid() }, |user| user.uid)
 }
 
 fn is_stream(info: &Stat) -> bool {
@@ -182,7 +177,7 @@ pub(super) fn may_replace(
 ) -> anyhow::Result<Option<Mode>> {
     may_create(directory)?;
     let Some(existing) = existing else { return Ok(None) };
-    let (uid, parent) = (acting_uid(user), rustix::fs::fstat(directory)?);
+    let (uid, parent) = (User::uid_or_own(user), rustix::fs::fstat(directory)?);
     let sticky = parent.st_mode & libc::S_ISVTX != 0;
     if uid != 0 && sticky && ![existing.st_uid, parent.st_uid].contains(&uid) {
         bail!("it belongs to another user, and in this directory only its owner may replace it (sticky bit)");
@@ -220,7 +215,7 @@ impl Name {
 
     /// Creates the file that will replace the one with this name.
     pub fn begin(&self) -> io::Result<Unfinished> {
-        self.create(format!(".warpscope-{:016x}", random()).into())
+        self.create(format!(".warpscope-{:016x}", random()?).into())
     }
 
     /// Creates a recording as `NAME.partial`: if warpscope is killed, the file remains and can be read.
@@ -228,7 +223,7 @@ impl Name {
         match self.create(self.partial()) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let mut name = self.partial();
-                name.push(format!("-{:08x}", random() as u32));
+                name.push(format!("-{:08x}", random()? as u32));
                 self.create(name)
             }
             created => created,
