@@ -10,7 +10,10 @@ use model::{
     profile::{GpuKey, Profile},
 };
 use serde::Serialize;
-use text::short::{short, split_place};
+use text::{
+    short::{short, split_place},
+    user_code::is_user_file,
+};
 
 use crate::{
     names::{self, GpuFrames},
@@ -39,19 +42,6 @@ impl Place {
     pub fn function(&self) -> &str {
         split_place(&self.frame).0
     }
-}
-
-/// Whether a Python file is the user's, and not part of the interpreter or an installed package.
-fn is_user_file(path: &str) -> bool {
-    let mut parts = path.split('/').peekable();
-    let mut inside = false;
-    while let Some(part) = parts.next() {
-        let python =
-            |next: &str| next.strip_prefix("python").is_some_and(|v| v.starts_with(|c: char| c.is_ascii_digit()));
-        inside |= matches!(part, "site-packages" | "dist-packages");
-        inside |= matches!(part, "lib" | "lib64") && parts.peek().is_some_and(|next| python(next));
-    }
-    !inside && !path.is_empty() && !path.starts_with("<frozen")
 }
 
 /// Whether a native frame is a function of the executable. Those of an interpreter are not user code.

@@ -7,7 +7,10 @@ use text::{
     units::{bytes, counted, time},
 };
 
-use crate::{site::site, snapshot::Space};
+use crate::{
+    site::site,
+    snapshot::{Frame, Space},
+};
 
 /// The last line of a map with incomplete names.
 pub const INCOMPLETE: &str = "Some lines are still being resolved; request the map again.";
@@ -43,7 +46,7 @@ pub struct Allocation {
     /// The function that allocated it.
     pub function: Arc<str>,
     /// Frames, outermost first; empty if the stack is unknown.
-    pub stack: Arc<[String]>,
+    pub stack: Arc<[Frame]>,
 }
 
 impl Map {
@@ -98,7 +101,7 @@ mod tests {
             space: Space::Device,
             age: Duration::from_secs(58),
             function: "cudaMalloc".into(),
-            stack: stack.iter().map(|frame| (*frame).to_owned()).collect(),
+            stack: stack.iter().copied().map(Frame::from).collect(),
         };
         let map = Map {
             pid: 7,

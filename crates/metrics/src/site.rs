@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use text::names::printable;
 
+use crate::snapshot::Frame;
+
 /// Namespaces of frameworks and of standard libraries: they allocate on behalf of a caller.
 const FOREIGN: [&str; 13] = [
     "at::",
@@ -21,36 +23,23 @@ const FOREIGN: [&str; 13] = [
     "cub::",
 ];
 
-/// Files of frameworks between a program and its allocations, as Python shows them.
-const FOREIGN_FILES: [&str; 10] = [
-    "module.py",
-    "functional.py",
-    "_tensor.py",
-    "grad_mode.py",
-    "_contextlib.py",
-    "_ops.py",
-    "_jit_internal.py",
-    "serialization.py",
-    "_device.py",
-    "storage.py",
-];
-
 /// Returns the innermost frame of the program itself in `stack` (outermost first): `train.py:42 step` for Python, the
 /// function's name for other languages. If all frames belong to libraries, returns the innermost named one; `None` for
 /// a stack without names.
-pub fn site(stack: &[String]) -> Option<Cow<'_, str>> {
-    let python = stack.iter().rev().filter_map(|frame| python_place(frame));
+pub fn site(stack: &[Frame]) -> Option<Cow<'_, str>> {
     let mut innermost = None;
-    for (function, file, line) in python {
+    for frame in stack.iter().rev() {
+        let Some((function, file, line)) = python_place(&frame.name) else { continue };
         let text = || Cow::Owned(printable(&format!("{file}:{line} {function}")).into_owned());
-        if !FOREIGN_FILES.contains(&file) && !file.starts_with('<') {
+        if !frame.of_library {
             return Some(text());
         }
         innermost.get_or_insert_with(text);
     }
-    innermost.or_else(|| stack.iter().rev().find(|frame| is_of_program(frame)).map(|frame| printable(frame))).or_else(
-        || stack.iter().rev().find(|frame| !frame.is_empty() && !frame.starts_with('[')).map(|frame| printable(frame)),
-    )
+    let last = |wanted: fn(&str) -> bool| {
+        stack.iter().rev().map(|frame| &*frame.name).find(|name| wanted(name)).map(printable)
+    };
+    innermost.or_else(|| last(is_of_program)).or_else(|| last(|name| !name.is_empty() && !name.starts_with('[')))
 }
 
 /// Splits `step (dir/train.py:42)` into function, file without its directory, and line.
@@ -83,9 +72,9 @@ fn is_of_program(frame: &str) -> bool {
 }
 
 /// Returns a short, stable id for a whole stack: FNV-1a over its frames.
-pub fn stack_id(stack: &[String]) -> u64 {
+pub fn stack_id(stack: &[Frame]) -> u64 {
     let ends = std::iter::repeat(0xff);
-    let bytes = stack.iter().zip(ends).flat_map(|(frame, end)| frame.bytes().chain([end]));
+    let bytes = stack.iter().zip(ends).flat_map(|(frame, end)| frame.name.bytes().chain([end]));
     fnv(bytes)
 }
 
@@ -98,8 +87,14 @@ pub(crate) fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
 mod tests {
     use super::*;
 
+    /// Frames of `module.py` are of a library.
+    fn stack(names: &[&str]) -> Vec<Frame> {
+        let frame = |name: &&str| Frame { of_library: name.contains("(module.py"), ..Frame::from(*name) };
+        names.iter().map(frame).collect()
+    }
+
     fn of(frames: &[&str]) -> Option<String> {
-        site(&frames.iter().map(|frame| (*frame).to_owned()).collect::<Vec<_>>()).map(Cow::into_owned)
+        site(&stack(frames)).map(Cow::into_owned)
     }
 
     /// Check that the program's own line is found below the libraries it calls.
@@ -130,7 +125,7 @@ mod tests {
     /// Check that stacks with the same letters in different frames have different ids.
     #[test]
     fn stack_ids_differ() {
-        let id = |frames: &[&str]| stack_id(&frames.iter().map(|frame| (*frame).to_owned()).collect::<Vec<_>>());
+        let id = |frames: &[&str]| stack_id(&stack(frames));
         assert_eq!(id(&["a", "b"]), id(&["a", "b"]));
         assert_ne!(id(&["a", "b"]), id(&["ab"]));
         assert_ne!(id(&["a", "b"]), id(&["b", "a"]));

@@ -161,10 +161,25 @@ pub struct Suspect {
     pub oldest: Duration,
     /// The function that allocated them, such as `cudaMalloc`.
     pub function: Arc<str>,
-    /// Readable frames, outermost first; empty if the stack is unknown.
-    pub stack: Arc<[String]>,
+    /// Frames, outermost first; empty if the stack is unknown.
+    pub stack: Arc<[Frame]>,
     /// An explanation, such as "PyTorch's caching allocator: held for reuse, not leaked"; empty if there is none.
     pub remark: &'static str,
+}
+
+/// A frame of a stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Its name, which may contain anything.
+    pub name: String,
+    /// It is a Python function of the interpreter or of an installed package.
+    pub of_library: bool,
+}
+
+impl From<&str> for Frame {
+    fn from(name: &str) -> Self {
+        Self { name: name.to_owned(), of_library: false }
+    }
 }
 
 /// Launches of one kernel.

@@ -1,11 +1,10 @@
 //! The frame between a thread's stack and that of its cause, named after the user's code there.
 
 use model::event::{FrameKind, NamedFrame};
+use text::user_code::is_user_file;
 
 /// What `execute_with_graph_task` is called for, where no Python function says it.
 const BACKWARD: &str = "backward";
-/// Directories of code that the user did not write.
-const LIBRARIES: [&str; 3] = ["/site-packages/", "/dist-packages/", "/lib/python3"];
 
 /// What the boundary marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +31,7 @@ pub fn forward_name(frames: &[NamedFrame]) -> String {
 
 /// `otherwise` is for callers without such a line.
 fn named_after(what: &str, frames: &[NamedFrame], otherwise: &str) -> String {
-    let user = frames.iter().position(|frame| !is_library(&frame.module)).unwrap_or(0);
+    let user = frames.iter().position(|frame| is_user_file(&frame.module)).unwrap_or(0);
     let Some((function, line)) = frames.get(user).and_then(split) else {
         return format!("[{what} {otherwise}]");
     };
@@ -43,10 +42,6 @@ fn named_after(what: &str, frames: &[NamedFrame], otherwise: &str) -> String {
 /// Returns the frame with this name.
 pub fn frame(name: &str) -> NamedFrame {
     NamedFrame { kind: FrameKind::Native, name: name.into(), module: "".into() }
-}
-
-fn is_library(file: &str) -> bool {
-    file.is_empty() || file.starts_with('<') || LIBRARIES.iter().any(|directory| file.contains(directory))
 }
 
 /// Splits `function (file:line)`; the function without its class.

@@ -155,7 +155,7 @@ fn suspects(process: &Process, width: usize, lines: &mut Vec<Line<'static>>) {
             lines.push(Line::styled(format!("{:13}{}", "", suspect.remark), DIM));
         }
         for frame in suspect.stack.iter().rev().take(FRAMES) {
-            let frame = short(&clean(frame), width.saturating_sub(15).max(20));
+            let frame = short(&clean(&frame.name), width.saturating_sub(15).max(20));
             lines.push(Line::styled(format!("{:15}{frame}", ""), DIM));
         }
     }

@@ -5,7 +5,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use metrics::snapshot::{
-    Calls, Copies, Device, Errors, Health, Kernel, Kinds, Memory, Moved, Process, Snapshot, Space, Suspect,
+    Calls, Copies, Device, Errors, Frame, Health, Kernel, Kinds, Memory, Moved, Process, Snapshot, Space, Suspect,
 };
 
 /// Compares `text` with a golden file, or writes the file if `BLESS` is set.
@@ -18,8 +18,8 @@ pub fn check(name: &str, text: &str) {
     assert_eq!(text, expected, "{name} differs; BLESS=1 updates it");
 }
 
-fn stack(frames: &[&str]) -> Arc<[String]> {
-    frames.iter().map(|frame| (*frame).to_owned()).collect()
+fn stack(frames: &[&str]) -> Arc<[Frame]> {
+    frames.iter().copied().map(Frame::from).collect()
 }
 
 /// Memory of a process in one space.

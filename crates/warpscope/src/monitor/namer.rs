@@ -23,10 +23,11 @@ use collect::{
 use cuda::calls::KernelRef;
 use elf::Budget;
 use model::{
-    event::{Frame, Mapping, NamedFrame, ProcessId, Stack, StackId, Symbol},
+    event::{Frame, FrameKind, Mapping, NamedFrame, ProcessId, Stack, StackId, Symbol},
     profile::{ProcessInfo, Profile},
 };
 use symbols::{DebugFiles, Kept};
+use text::user_code::is_user_file;
 
 use super::{health, state::State};
 
@@ -66,7 +67,7 @@ impl What {
 /// The result of a job.
 pub enum Named {
     /// Frames, outermost first.
-    Stack(ProcessId, StackId, Arc<[String]>),
+    Stack(ProcessId, StackId, Arc<[metrics::snapshot::Frame]>),
     /// The kernel that a host function launches, if known.
     Stub(ProcessId, u64, Option<String>),
     /// The requested handles of a process, and the kernels of these and others, by their mangled names.
@@ -223,7 +224,11 @@ fn work(job: Job, known: &mut Known) -> Vec<Named> {
     let notes = notes.into_iter().map(Named::Note);
     match what {
         What::Stacks(stacks) => {
-            let named = |id: &StackId| profile.frames(*id).iter().map(|frame| frame.name.to_string()).collect();
+            let frame = |frame: &NamedFrame| metrics::snapshot::Frame {
+                name: frame.name.to_string(),
+                of_library: frame.kind == FrameKind::Python && !is_user_file(&frame.module),
+            };
+            let named = |id: &StackId| profile.frames(*id).iter().map(frame).collect();
             stacks.iter().map(|id| Named::Stack(process, *id, named(id))).chain(notes).collect()
         }
         What::Stubs(stubs) => {

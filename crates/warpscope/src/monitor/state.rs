@@ -63,7 +63,7 @@ pub struct Process {
     pub memory_forgotten: bool,
     pub mappings: Vec<Mapping>,
     /// Resolved stacks.
-    pub stack_names: HashMap<StackId, Arc<[String]>>,
+    pub stack_names: HashMap<StackId, Arc<[metrics::snapshot::Frame]>>,
     /// Stacks requested from the namer.
     pub requested_stacks: HashSet<StackId>,
     pub requested_stubs: HashSet<u64>,

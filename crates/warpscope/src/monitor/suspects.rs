@@ -8,7 +8,7 @@ use std::{
 
 use bpf::calls::Site;
 use collect::{Collector, sink::Sink as _};
-use metrics::snapshot::{Process, Suspect};
+use metrics::snapshot::{Frame, Process, Suspect};
 use model::event::{ProcessId, StackId};
 
 use super::{namer::Namer, state::State};
@@ -81,7 +81,7 @@ pub fn add(
     for (key, held) in own {
         let (_, function, stack) = *key;
         let known = state.processes.get(&id);
-        let stack: Arc<[String]> = known.and_then(|known| known.stack_names.get(&stack)).cloned().unwrap_or_default();
+        let stack: Arc<[Frame]> = known.and_then(|known| known.stack_names.get(&stack)).cloned().unwrap_or_default();
         let cached = known.is_some_and(|known| !known.uncached);
         process.suspects.push(Suspect {
             bytes: held.bytes,
@@ -111,8 +111,8 @@ pub fn request(id: ProcessId, stacks: impl Iterator<Item = StackId>, state: &mut
 }
 
 /// Returns the remark for a stack. `cached` says whether PyTorch's caching allocator is enabled.
-fn remark(stack: &[String], cached: bool) -> &'static str {
-    let pytorch = |frame: &String| frame.contains("CUDACachingAllocator") || frame.contains("c10_cuda");
+fn remark(stack: &[Frame], cached: bool) -> &'static str {
+    let pytorch = |frame: &Frame| frame.name.contains("CUDACachingAllocator") || frame.name.contains("c10_cuda");
     if cached && stack.iter().any(pytorch) { PYTORCH } else { "" }
 }
 
@@ -123,7 +123,7 @@ mod tests {
     /// Check that memory held by PyTorch is distinguished from memory held by the program.
     #[test]
     fn memory_held_by_pytorch_is_recognised() {
-        let stack = |frames: &[&str]| frames.iter().map(|frame| (*frame).to_owned()).collect::<Vec<_>>();
+        let stack = |frames: &[&str]| frames.iter().copied().map(Frame::from).collect::<Vec<_>>();
         let allocator = stack(&["main", "c10::cuda::CUDACachingAllocator::Native::malloc(void**)"]);
         assert_eq!(remark(&allocator, true), PYTORCH);
         assert_eq!(remark(&allocator, false), "", "its allocator keeps nothing");
