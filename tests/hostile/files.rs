@@ -83,10 +83,17 @@ fn waited_for_cpu(thread: &str) -> Duration {
     Duration::from_nanos(times.split(' ').nth(1).and_then(|ns| ns.parse().ok()).expect("a time"))
 }
 
+/// Returns how long the host ran other machines instead of this one: the sum of all CPUs.
+fn stolen() -> Duration {
+    let times = fs::read_to_string("/proc/stat").expect("a file of the kernel");
+    let ticks = times.lines().next().and_then(|all| all.split_whitespace().nth(8)?.parse().ok());
+    Duration::from_millis(ticks.map_or(0, |ticks: u64| ticks * 10))
+}
+
 /// Returns the duration of one scrape, without the time that the monitor's main thread or this one waited for a CPU: the attack
-/// takes all of them.
+/// takes all of them, and so may other machines.
 fn scrape(monitor: &Monitor) -> Duration {
-    let waited = || waited_for_cpu(&monitor.pid().to_string()) + waited_for_cpu("thread-self");
+    let waited = || waited_for_cpu(&monitor.pid().to_string()) + waited_for_cpu("thread-self") + stolen();
     let (started, before) = (Instant::now(), waited());
     let (head, _) = get(&monitor.address, "/metrics", "");
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
