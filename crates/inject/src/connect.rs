@@ -50,12 +50,13 @@ fn wait_in_line(socket: i32, address: &libc::sockaddr_un) -> Result<(), i32> {
         // Zero would mean no limit.
         let left = deadline.saturating_sub(sys::now()).max(1_000);
         let most = libc::timeval { tv_sec: (left / 1_000_000_000) as _, tv_usec: (left % 1_000_000_000 / 1_000) as _ };
-        // SAFETY: both values are initialised, and each call gets its value's own length.
+        // SAFETY: both values are initialised, and each call gets its value's own length. Without the limit, nothing connects.
         let connected = unsafe {
             let length = size_of::<libc::timeval>() as libc::socklen_t;
-            libc::setsockopt(socket, libc::SOL_SOCKET, libc::SO_SNDTIMEO, (&raw const most).cast(), length);
+            let option = (&raw const most).cast();
+            let limited = libc::setsockopt(socket, libc::SOL_SOCKET, libc::SO_SNDTIMEO, option, length) == 0;
             let length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
-            libc::connect(socket, (&raw const *address).cast(), length) == 0
+            limited && libc::connect(socket, (&raw const *address).cast(), length) == 0
         };
         match sys::errno() {
             _ if connected => return Ok(()),

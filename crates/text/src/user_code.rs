@@ -1,4 +1,4 @@
-//! Tells the user's code from that of others.
+//! Distinguishes the user's code from library code.
 
 /// Whether a Python file is the user's, and not part of the interpreter or an installed package. Code without a file is the
 /// user's if it was typed or passed with `-c`; otherwise a library generated it.

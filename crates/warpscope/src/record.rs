@@ -185,11 +185,13 @@ impl Recorded<'_> {
         let Ended { sink, time, kept, cost, ended, command } = self.collect(prepared, signals, sink, watch)?;
         place.style.shows_progress &= !command.runs();
         let (cut, background) = flight::finish(sink, time, command.status, why_ended(self.options, command.status));
-        let print = |flames: &Flames<'_>, outputs: &Outputs| self.print(flames, outputs, &cost, ended);
+        let mut printed = Ok(());
+        let print = |flames: &Flames<'_>, outputs: &Outputs| printed = self.print(flames, outputs, &cost, ended);
         let whole = place.write(&cut, kept, print).unwrap_or_else(|error| {
             flight::not_written(&cut.dump, &error);
             false
         });
+        printed?;
         drop(outputs);
         Ok((command, whole && background.whole))
     }

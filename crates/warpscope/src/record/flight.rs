@@ -68,12 +68,7 @@ pub struct Place {
 
 impl Place {
     /// Writes a dump to files with the next free number, and calls `then` with it. Returns whether it is whole.
-    pub fn write(
-        &self,
-        cut: &Cut,
-        mut kept: Kept,
-        then: impl FnOnce(&Flames<'_>, &Outputs) -> anyhow::Result<()>,
-    ) -> anyhow::Result<bool> {
+    pub fn write(&self, cut: &Cut, mut kept: Kept, then: impl FnOnce(&Flames<'_>, &Outputs)) -> anyhow::Result<bool> {
         let mut outputs = Outputs::open_numbered(&self.paths, self.defaults, self.user.as_ref())?;
         let (file, path) = outputs.recording()?;
         let mut sink = Recording::new(file, path).inspect_err(|_| outputs.remove_recording())?;
@@ -81,7 +76,7 @@ impl Place {
         let (profile, recorded) = self.style.finish(sink, cut.end, &mut kept);
         let flames = Flames::new(&profile);
         let whole = self.style.write(&flames, &mut outputs, recorded);
-        then(&flames, &outputs)?;
+        then(&flames, &outputs);
         Ok(whole)
     }
 }
@@ -129,7 +124,6 @@ impl Dumper for Background {
                     // Nothing can be done if the terminal is gone.
                     let _ = outputs.announce(&mut std::io::stderr());
                 }
-                Ok(())
             };
             place.write(&cut, kept, announce).unwrap_or_else(|error| {
                 not_written(&cut.dump, &error);
