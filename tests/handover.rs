@@ -12,7 +12,7 @@ use crate::support::{
     scene::{self, number},
 };
 
-const BOUNDARY: &str = "[handed over by ";
+pub const BOUNDARY: &str = "[handed over by ";
 const WORKS: &str = "torch::autograd::Engine::evaluate_function";
 const ROUNDS: u64 = 50;
 /// Enough for threads to recognise their stacks, and to report launches without the probe.
@@ -47,13 +47,13 @@ fn built_for_python() -> Scene {
     built
 }
 
-/// Without records of mapped files: the kernel's buffers for these are shared by the machine.
-fn lost(report: &Value) -> u64 {
+/// What was lost, without records of mapped files: the kernel's buffers for these are shared by the machine.
+pub fn lost(report: &Value) -> u64 {
     scene::lost(report) - number(&report["lost"], "mappings")
 }
 
 /// Whether the frames contain these functions, in this order.
-fn contains(frames: &[&str], functions: &str) -> bool {
+pub fn contains(frames: &[&str], functions: &str) -> bool {
     let mut frames = frames.iter();
     functions.split('>').all(|function| frames.any(|frame| *frame == function))
 }
@@ -76,7 +76,7 @@ fn check(frames: &[&str], path: &str) {
 
 /// Checks every kernel of a recording against the path in its name; returns how many there are of each.
 #[track_caller]
-fn kernels(scene: &Scene, check: impl Fn(&[&str], &str)) -> BTreeMap<String, u64> {
+pub fn kernels(scene: &Scene, check: impl Fn(&[&str], &str)) -> BTreeMap<String, u64> {
     let events = Events::read(&scene.read("x.jsonl"));
     let mut counts = BTreeMap::new();
     for kernel in events.of("kernel") {
@@ -161,7 +161,7 @@ fn calls_at_the_same_time_are_distinguished() {
     );
     let report = scene.report("x.wscope");
     assert_eq!((number(&report["lost"], "handovers"), lost(&report)), (2, 2), "{}", report["lost"]);
-    let sentence = "2 launches and CPU samples of PyTorch's autograd appear under their own threads";
+    let sentence = "2 launches and CPU samples of PyTorch's autograd or of XLA appear under their own threads";
     assert!(run.err().contains(sentence), "{}", run.err());
 }
 

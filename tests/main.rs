@@ -43,6 +43,7 @@ mod off_cpu;
 mod outputs;
 mod packages;
 mod parts;
+mod pools;
 mod privileges;
 mod python;
 mod ranks;

@@ -45,6 +45,7 @@ TOOLS = {
     "record --no-python": [*RECORD, "--no-python"],
     "record --off-cpu": [*RECORD, "--off-cpu"],
     "record --memory": [*RECORD, "--memory"],
+    "record --forward-lines": [*RECORD, "--forward-lines"],
     "record --max-overhead 3": [*RECORD, "--max-overhead", "3"],
     "monitor": None,
     "monitor --max-overhead 3": None,

@@ -6,17 +6,37 @@ use std::{
     path::Path,
 };
 
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ProgramMut, UprobeMultiOpts};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ProgramMut, UprobeMultiOpts, UprobeOpts};
 
 use crate::{
     Error, Recorder, Result,
     contract::{
         bytes_of,
-        types::{handed, limit},
+        types::{called, handed, limit},
     },
 };
 
 const ANY_PROCESS: i32 = -1;
+const PROBE: &str = "probe on work handed to other threads";
+
+/// An instruction that may call a task.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskCall {
+    /// Its offset in the file.
+    pub offset: u64,
+    /// The register with the function's address, numbered as in DWARF.
+    pub register: u8,
+    /// If the address is in memory: its distance from the register's value.
+    pub memory: Option<i32>,
+}
+
+impl TaskCall {
+    fn cookie(&self) -> u64 {
+        let register = u64::from(u32::from(self.register) & called::CALL_REGISTER.0);
+        let memory = |distance: i32| u64::from(called::CALL_MEMORY.0) | u64::from(distance as u32) << 32;
+        register | self.memory.map_or(0, memory)
+    }
+}
 
 impl Recorder {
     /// Returns the calls in progress that hand work over, for processes to read: only the programs can change them.
@@ -35,7 +55,7 @@ impl Recorder {
         if place == 0 {
             return Ok(());
         }
-        let value = handed { calls: 0, image, pad: 0 };
+        let value = handed { calls: 0, image, pools: 0 };
         self.skel.maps.handed_calls.update(&place.to_ne_bytes(), bytes_of(&value), MapFlags::ANY)
     }
 
@@ -72,6 +92,36 @@ impl Recorder {
         Ok(())
     }
 
+    /// Watches the tasks of thread pools, by their offsets in the file: the entries of the functions that take a task, and the
+    /// instructions that may call one.
+    pub fn watch_tasks(&mut self, file: &Path, takes: &[u64], calls: &[TaskCall]) -> Result<()> {
+        let programs = &self.skel.progs;
+        let handed = if self.multi { &programs.task_handed_multi } else { &programs.task_handed_single };
+        // The calls first: a task whose beginning is not seen would be taken for the next one at its address.
+        let begun = if self.multi { self.watch_many_calls(file, calls) } else { self.watch_each_call(file, calls) };
+        let begun = begun.map_err(|source| Error::Attach { what: PROBE, source })?;
+        let links: Vec<Link> = begun.into_iter().chain(self.watch_at(handed, file, takes)?).collect();
+        self.links.extend(links);
+        Ok(())
+    }
+
+    fn watch_many_calls(&self, file: &Path, calls: &[TaskCall]) -> libbpf_rs::Result<Vec<Link>> {
+        let opts = UprobeMultiOpts {
+            offsets: calls.iter().map(|call| call.offset as usize).collect(),
+            cookies: calls.iter().map(TaskCall::cookie).collect(),
+            ..Default::default()
+        };
+        Ok(vec![self.skel.progs.task_begun_multi.attach_uprobe_multi_with_opts(ANY_PROCESS, file, "", opts)?])
+    }
+
+    fn watch_each_call(&self, file: &Path, calls: &[TaskCall]) -> libbpf_rs::Result<Vec<Link>> {
+        let attach = |call: &TaskCall| {
+            let opts = UprobeOpts { cookie: call.cookie(), ..Default::default() };
+            self.skel.progs.task_begun_single.attach_uprobe_with_opts(ANY_PROCESS, file, call.offset as usize, opts)
+        };
+        calls.iter().map(attach).collect()
+    }
+
     fn watch_at(&self, program: &ProgramMut<'_>, file: &Path, offsets: &[u64]) -> Result<Vec<Link>> {
         let links = if self.multi {
             let offsets = offsets.iter().map(|offset| *offset as usize).collect();
@@ -81,7 +131,7 @@ impl Recorder {
             let attach = |offset: &u64| program.attach_uprobe(false, ANY_PROCESS, file, *offset as usize);
             offsets.iter().map(attach).collect()
         };
-        links.map_err(|source| Error::Attach { what: "probe on work handed to other threads", source })
+        links.map_err(|source| Error::Attach { what: PROBE, source })
     }
 }
 
@@ -99,5 +149,6 @@ mod tests {
         assert_eq!((HANDED, size_of::<Handed>()), (limit::HANDED_CALLS.0 as usize, size_of::<handed>()));
         assert_eq!(offset_of!(Handed, calls), offset_of!(handed, calls));
         assert_eq!(offset_of!(Handed, image), offset_of!(handed, image));
+        assert_eq!(offset_of!(Handed, pools), offset_of!(handed, pools));
     }
 }

@@ -39,6 +39,7 @@ pub use btf::{KernelFunction, KernelResult, functions_of, kernel_functions};
 pub use cause::Cause;
 pub use cost::{CostProgram, ProgramCost};
 pub use error::{Error, Result};
+pub use handover::TaskCall;
 pub use hits::{
     HitKey, HitPoint, HitProbe, HitRecord, HitSource, HitSum, HitWeight, MAX_HIT_POINTS, MAX_HITS, WAIT_REASONS,
     WaitRecord,

@@ -18,6 +18,9 @@ pub(crate) mod skeleton {
 }
 use skeleton::{OpenRecordSkel, RecordSkel, RecordSkelBuilder};
 
+/// The causes of tasks that are remembered: one for each place that hands tasks over.
+const TASK_CAUSES: u32 = 8192;
+
 /// Loads the programs that `options` need, with multi-probes if `multi`.
 pub(crate) fn load(options: &Options, multi: bool, session: bool) -> Result<RecordSkel<'static>> {
     libbpf_rs::set_print(Some((PrintLevel::Warn, keep_warning)));
@@ -31,18 +34,33 @@ pub(crate) fn load(options: &Options, multi: bool, session: bool) -> Result<Reco
     prepare_tracing(&mut open, options.tracing.as_ref(), multi, session).map_err(load_error)?;
     prepare_hits(&mut open, options.hits, multi).map_err(load_error)?;
     let handover = &mut open.progs;
-    for program in [&mut handover.hand_over_multi, &mut handover.hand_back_multi, &mut handover.handed_node_multi] {
+    for program in [
+        &mut handover.hand_over_multi,
+        &mut handover.hand_back_multi,
+        &mut handover.handed_node_multi,
+        &mut handover.task_handed_multi,
+        &mut handover.task_begun_multi,
+    ] {
         program.set_autoload(options.handover && multi);
     }
-    for program in [&mut handover.hand_over_single, &mut handover.hand_back_single, &mut handover.handed_node_single] {
+    for program in [
+        &mut handover.hand_over_single,
+        &mut handover.hand_back_single,
+        &mut handover.handed_node_single,
+        &mut handover.task_handed_single,
+        &mut handover.task_begun_single,
+    ] {
         program.set_autoload(options.handover && !multi);
     }
     handover.node_made_multi.set_autoload(options.forward && multi);
     handover.node_made_single.set_autoload(options.forward && !multi);
+    // The kernel allocates all entries of these maps at once.
     if !options.forward {
-        // The kernel allocates all entries of these maps at once.
         open.maps.made_nodes.set_max_entries(1).map_err(load_error)?;
-        open.maps.forward_causes.set_max_entries(1).map_err(load_error)?;
+        open.maps.sent_causes.set_max_entries(if options.handover { TASK_CAUSES } else { 1 }).map_err(load_error)?;
+    }
+    if !options.handover {
+        open.maps.scheduled_tasks.set_max_entries(1).map_err(load_error)?;
     }
     open.progs.thread_start.set_autoload(options.handover);
     open.progs.tensor_multi.set_autoload(options.tensors && multi);

@@ -119,6 +119,8 @@ pub enum Record {
     Handover(Handover),
     /// A part of that work has a cause of its own: the stack is the code that made it, the cause the call.
     Forward(Handover),
+    /// A call hands tasks to a thread pool. It is sent once for all that have the same stack.
+    Task(Handover),
     /// A thread was started.
     Started(Started),
     /// What determined the walk of a launch's stack.
@@ -243,7 +245,7 @@ impl Record {
             Self::Hit(hit) => hit.time,
             Self::Wait(wait) => wait.time,
             Self::Tensor(tensor) => tensor.time,
-            Self::Handover(call) | Self::Forward(call) => call.time,
+            Self::Handover(call) | Self::Forward(call) | Self::Task(call) => call.time,
             Self::Started(start) => start.time,
             _ => 0,
         }
@@ -279,6 +281,7 @@ impl Record {
             }
             record_type::RECORD_HANDOVER => Self::Handover(Handover::parse(bytes)?),
             record_type::RECORD_FORWARD => Self::Forward(Handover::parse(bytes)?),
+            record_type::RECORD_TASK => Self::Task(Handover::parse(bytes)?),
             record_type::RECORD_START => {
                 let start_record { image, tid, creator, stack, python, time, cause, .. } = contract::read(bytes)?;
                 Self::Started(Started { image, tid, creator, stack, python, time, cause: Cause::of(cause) })

@@ -1,4 +1,5 @@
-//! Work handed to other threads: the work of PyTorch's autograd appears under the call of `backward()` that caused it.
+//! Work handed to other threads: the work of PyTorch's autograd appears under the call of `backward()` that caused it, and
+//! the tasks of XLA's thread pools under the code that handed them over.
 //!
 //! ```text
 //!   caller   main > step (train.py:31) > backward > ... > Engine::execute_with_graph_task
@@ -15,32 +16,32 @@
 //! On request, a frame inside the boundary names the forward code that made the node whose work it is: `[backward of linear
 //! (model.py:12)]`.
 //!
+//! A task of XLA that another task hands over has the same cause as that one. So the causes of tasks are calls outside of the
+//! pools: those of the main thread, where JAX compiles and runs programs.
+//!
 //! A thread that Python's `threading` started appears under the code that started it, unless it does work that was handed to
-//! it: `[started by start (train.py:12)]`. Who gave work to a thread of a pool later is not known.
+//! it: `[started by start (train.py:12)]`. Who gave work to a thread of a Python pool later is not known.
 //!
 //! Both stacks become one stack of the recording once both have arrived.
 
 mod boundary;
 mod creators;
 mod engine;
+mod places;
+mod pools;
 #[cfg(test)]
 mod tests;
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
-    ops::Range,
     path::Path,
 };
 
 use bpf::{Cause, Recorder};
-use model::event::{ADDRESS, Event, Frame, Mapping, NamedFrame, ProcessId, Stack, StackEnd, StackId, Symbol};
+use model::event::{Event, Frame, Mapping, NamedFrame, ProcessId, Stack, StackEnd, StackId, Symbol};
 use symbols::{FileId, Files};
 
-use self::{
-    boundary::Kind,
-    creators::Creators,
-    engine::{Engine, LIBRARY, Places},
-};
+use self::{boundary::Kind, creators::Creators, engine::Engine, places::Places, pools::Pools};
 use crate::{calls::file, sink::Sink};
 
 /// The most calls that are remembered. Work refers to calls in progress.
@@ -53,7 +54,8 @@ const FIRST_BOUNDARY: u32 = 1 << 31;
 /// The calls that hand work over, and the stacks of that work.
 #[derive(Default)]
 pub struct Handovers {
-    files: HashMap<FileId, Option<Engine>>,
+    engines: HashMap<FileId, Option<Engine>>,
+    pools: HashMap<FileId, Option<Pools>>,
     images: HashMap<ProcessId, Places>,
     calls: HashMap<u32, Call>,
     /// The ids of `calls`, oldest first.
@@ -71,9 +73,11 @@ pub struct Handovers {
 }
 
 /// A call that hands work over, or a part of its work.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Call {
+    kind: Kind,
     image: ProcessId,
+    /// The thread that made it. 0 for tasks, which are no part of it.
     tid: u32,
     stack: StackId,
     cause: Cause,
@@ -97,7 +101,7 @@ struct JoinedStack {
 enum Found {
     /// No other thread did.
     Own,
-    Caller(StackId, Option<StackId>),
+    Caller(Call),
     Unknown,
 }
 
@@ -114,7 +118,7 @@ impl Handovers {
         }
     }
 
-    /// Handles a file mapped as code: watches PyTorch. Returns what prevents it.
+    /// Handles a file mapped as code: watches PyTorch and XLA. Returns what prevents it.
     pub fn mapped(
         &mut self,
         mapping: &Mapping,
@@ -122,11 +126,49 @@ impl Handovers {
         files: &Files,
         recorder: &mut Recorder,
     ) -> Option<String> {
-        let id = file.filter(|_| file::is_named(Path::new(LIBRARY), &mapping.path))?;
+        let is = |name: &str| file::is_named(Path::new(name), &mapping.path);
+        if is(engine::LIBRARY) {
+            self.mapped_engine(mapping, file?, files, recorder)
+        } else if pools::LIBRARIES.into_iter().any(is) {
+            self.mapped_pools(mapping, file?, files, recorder)
+        } else {
+            None
+        }
+    }
+
+    fn mapped_pools(
+        &mut self,
+        mapping: &Mapping,
+        id: FileId,
+        files: &Files,
+        recorder: &mut Recorder,
+    ) -> Option<String> {
+        let mut problem = None;
+        let pools = self.pools.entry(id).or_insert_with(|| {
+            let found = files.open(id).ok_or("it cannot be read").and_then(Pools::find).map_err(str::to_owned);
+            let watched =
+                found.and_then(|pools| pools.watch(recorder).map(|()| pools).map_err(|error| error.to_string()));
+            watched.map_err(|why| problem = Some(why)).ok()
+        });
+        if let Some(pools) = pools {
+            pools.place(mapping.start, mapping.offset, self.images.entry(mapping.process).or_default());
+        }
+        problem.map(|why| {
+            format!("the tasks of XLA appear under its own threads: {} cannot be probed: {why}", mapping.path)
+        })
+    }
+
+    fn mapped_engine(
+        &mut self,
+        mapping: &Mapping,
+        id: FileId,
+        files: &Files,
+        recorder: &mut Recorder,
+    ) -> Option<String> {
         let mut problem = None;
         let (work_is_watched, forward) = (self.work_is_watched, self.forward);
         let mut unnumbered = false;
-        let engine = self.files.entry(id).or_insert_with(|| {
+        let engine = self.engines.entry(id).or_insert_with(|| {
             let found = files.open(id).and_then(Engine::find).ok_or("its functions were not found".to_owned());
             let watched = found.and_then(|engine| {
                 let work = if work_is_watched { engine.watch_work(recorder) } else { Ok(()) };
@@ -154,7 +196,14 @@ impl Handovers {
     /// Adds a call that begins; `stack` is its stack.
     pub fn begun(&mut self, call: &bpf::Handover, stack: StackId) {
         let image = ProcessId(call.image);
-        self.add(call.id, Call { image, tid: call.tid, stack, cause: call.cause, forward: None });
+        let (kind, tid) = (Kind::HandedOver, call.tid);
+        self.add(call.id, Call { kind, image, tid, stack, cause: call.cause, forward: None });
+    }
+
+    /// Adds a call that hands tasks to a thread pool; `stack` is its stack.
+    pub fn tasks(&mut self, call: &bpf::Handover, stack: StackId) {
+        let (kind, image) = (Kind::Task, ProcessId(call.image));
+        self.add(call.id, Call { kind, image, tid: 0, stack, cause: call.cause, forward: None });
     }
 
     /// Adds a part of a call's work; `stack` is that of the forward code that made it.
@@ -211,17 +260,18 @@ impl Handovers {
     ) -> StackId {
         let found = self.find(image, cause, tid);
         let Some(places) = self.images.get(&image).filter(|_| found != Found::Own) else { return stack };
-        if let Found::Caller(caller, forward) = found
-            && self.joined.contains(&joint(Kind::HandedOver, stack, caller, forward))
-        {
-            return joint(Kind::HandedOver, stack, caller, forward);
+        if let Found::Caller(call) = found {
+            let id = joint(call.kind, stack, call.stack, call.forward);
+            if self.joined.contains(&id) {
+                return id;
+            }
         }
         match (found, sink.stack(native).map(|stack| places.work(&stack.frames))) {
             (Found::Own, _) | (_, Some(false)) => {}
             (Found::Unknown, Some(true)) => self.unknown += 1,
             (Found::Unknown, None) => *self.undecided.entry((image, native)).or_default() += 1,
-            (Found::Caller(caller, forward), _) => {
-                return self.combine(Kind::HandedOver, image, (stack, caller), forward, time);
+            (Found::Caller(call), _) => {
+                return self.combine(call.kind, image, (stack, call.stack), call.forward, time);
             }
         }
         stack
@@ -256,7 +306,7 @@ impl Handovers {
                 Cause::Unknown => return Found::Unknown,
                 Cause::Call(id) => match self.calls.get(&id).filter(|call| call.image == image) {
                     None => return Found::Unknown,
-                    Some(call) if call.tid != tid => return Found::Caller(call.stack, call.forward),
+                    Some(call) if call.tid != tid => return Found::Caller(*call),
                     // Its own call, within work that was handed to it.
                     Some(call) => call.cause,
                 },
@@ -271,7 +321,7 @@ impl Handovers {
             return None;
         }
         self.work_is_watched = true;
-        let mut engines = self.files.values().flatten();
+        let mut engines = self.engines.values().flatten();
         engines.find_map(|engine| engine.watch_work(recorder).err()).map(|error| error.to_string())
     }
 
@@ -320,7 +370,9 @@ impl Handovers {
         let caller = sink.stack(joint.caller).cloned();
         let made = joint.forward.and_then(|forward| sink.stack(forward)).map(|forward| names(&forward.frames));
         let belongs = match joint.kind {
-            Kind::HandedOver => self.images.get(&joint.image).is_some_and(|places| places.work(&stack.frames)),
+            Kind::HandedOver | Kind::Task => {
+                self.images.get(&joint.image).is_some_and(|places| places.work(&stack.frames))
+            }
             Kind::Started => creators::is_thread(&names(&stack.frames)),
         };
         if belongs && let Some(Stack { frames, end, .. }) = caller {
@@ -357,17 +409,4 @@ fn joint(kind: Kind, worker: StackId, caller: StackId, forward: Option<StackId>)
     };
     let id = mix(mix(mix(1, caller.0), worker.0), 2 + kind as u64);
     StackId(forward.map_or(id, |forward| mix(id, forward.0)) | 1)
-}
-
-impl Places {
-    /// Whether a stack is that of a thread that does work handed to it.
-    fn work(&self, frames: &[Frame]) -> bool {
-        let inside = |ranges: &[Range<u64>], address| ranges.iter().any(|range| range.contains(&address));
-        let outermost = frames.iter().rev().find_map(|frame| match frame {
-            Frame::User(address) if inside(&self.works, address & ADDRESS) => Some(true),
-            Frame::User(address) if inside(&self.hands, address & ADDRESS) => Some(false),
-            _ => None,
-        });
-        outermost.unwrap_or(false)
-    }
 }

@@ -6,7 +6,8 @@
 //! that is checked before anything is allocated.
 //!
 //! - [`Elf::read`] reads the headers: segments, sections, build id. It is small and outlives the file.
-//! - [`Section::read`] reads a whole section, [`Symbols::each`] streams a symbol table in constant memory.
+//! - [`Section::read`] reads a whole section, [`Symbols::each`] streams a symbol table in constant memory, and
+//!   [`Symbols::beginning_with`] finds a few by the beginnings of their names.
 //! - [`Budget`] holds the limits: one for recordings, one for the daemon.
 //!
 //! Both word sizes of little-endian files are supported. Nothing here needs privileges.
@@ -19,6 +20,7 @@ mod hash;
 mod header;
 mod notes;
 mod place;
+mod prefix;
 mod section;
 mod segments;
 mod symbols;

@@ -315,7 +315,7 @@ fn cause_sentence(cause: LossCause) -> &'static str {
         }
         LossCause::RingWaits => "wait was lost: the ring buffer was full|waits were lost: the ring buffer was full",
         LossCause::Handovers => {
-            "launch or CPU sample of PyTorch's autograd appears under its own thread: it is not known which backward() caused it|launches and CPU samples of PyTorch's autograd appear under their own threads: it is not known which backward() caused them"
+            "launch or CPU sample of PyTorch's autograd or of XLA appears under its own thread: it is not known which call caused it|launches and CPU samples of PyTorch's autograd or of XLA appear under their own threads: it is not known which calls caused them"
         }
         LossCause::StackWalks => "stack could not be walked|stacks could not be walked",
         LossCause::SessionsRefused => {

@@ -94,7 +94,7 @@ pub extern "C" fn report(ids: u64, work: u32, stack: u64, python: u64, without_p
     // SAFETY: a mapping of this many, which is never unmapped.
     let handed = |place: usize| unsafe { &*calls.add(place & (HANDED - 1)) };
     let own = handed(image as usize);
-    if own.image.load(Ordering::Acquire) != image {
+    if own.image.load(Ordering::Acquire) != image || own.pools.load(Ordering::Acquire) != 0 {
         return false;
     }
     let reported = handed(0).calls.load(Ordering::Acquire) != 0;

@@ -12,7 +12,7 @@
 //!
 //! - [`exported`] lists the functions of a library, [`find`] looks one up by name, [`matching`] many, local ones too.
 //! - [`usdt`] lists static tracepoints.
-//! - [`choose`] picks the site in a function's code, [`returns`] lists its return instructions.
+//! - [`choose`] picks the site in a function's code, [`returns`] and [`indirect_calls`] list its instructions of these kinds.
 //! - [`for_library`] is the default selection for a library without `--match`.
 //! - [`summary`] counts functions by cost.
 //!
@@ -21,16 +21,16 @@
 
 mod defaults;
 mod error;
+mod instructions;
 mod library;
 mod listing;
-mod returns;
 mod site;
 mod usdt;
 
 pub use defaults::{for_library, registrations};
 pub use error::Error;
+pub use instructions::{IndirectCall, indirect_calls, returns};
 pub use library::{Function, chosen_at_load, code_around, exported, find, linked, matching, offset_in_code, open};
 pub use listing::{Summary, summary};
-pub use returns::returns;
 pub use site::{Cost, Site, choose};
 pub use usdt::{Argument, Place, Usdt, usdt};

@@ -120,8 +120,8 @@ pub struct Handed {
     pub calls: AtomicU64,
     /// The process image that this belongs to.
     pub image: AtomicU32,
-    /// Nothing.
-    pub pad: u32,
+    /// Not 0 if the process has thread pools: only the probes know the cause of a task.
+    pub pools: AtomicU32,
 }
 
 /// Returns the cause of work done while these calls are in progress, 0 for none; `None` if only the probes know it.

@@ -66,6 +66,7 @@ SHARED_ENUM(no_shard);
 SHARED_ENUM(launch_work);
 SHARED_ENUM(launch_cpu);
 SHARED_ENUM(handover_cause);
+SHARED_ENUM(called);
 SHARED_ENUM(call_flag);
 SHARED_ENUM(sum_flag);
 SHARED_ENUM(function_dims);

@@ -14,12 +14,21 @@
  *                                        node keeps, with its stack
  *
  * The numbers count for each thread, so one that several threads got is not used.
+ *
+ * Tasks of XLA's thread pools:
+ *
+ *   Schedule, ScheduleWithHint        on the thread that hands a task over, with its stack
+ *   the call of the task              on the thread of the pool, at the instruction that calls it
+ *
+ * Both have the task as a callable: a std::function or an absl::AnyInvocable. These have the same layout: the state or its
+ * address, and how to call it. A task is moved from one to the other, and its state stays where it is.
  */
 #ifndef WARPSCOPE_HANDOVER_H
 #define WARPSCOPE_HANDOVER_H
 
 #include "handover_state.h"
 #include "launch.h"
+#include "sample.h"
 
 /* Where a Node has its number: after the pointers of its class and of std::enable_shared_from_this. */
 #define NODE_SEQUENCE 24
@@ -51,8 +60,8 @@ struct {
 	__type(value, struct made_node);
 } made_nodes SEC(".maps");
 
-/* A call, and the code that made a part of its work. */
-struct forward_key {
+/* The code that made a part of a call's work, or that handed a task over within the work of a call. */
+struct cause_key {
 	u64 stack;
 	u64 python;
 	u32 call;
@@ -63,9 +72,44 @@ struct forward_key {
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
-	__type(key, struct forward_key);
+	__type(key, struct cause_key);
 	__type(value, u32);
-} forward_causes SEC(".maps");
+} sent_causes SEC(".maps");
+
+/* A std::function or an absl::AnyInvocable. */
+struct callable {
+	u64 state; /* or its address, if it is large */
+	u64 more;
+	u64 manager;
+	u64 invoker;
+};
+
+/*
+ * What identifies a task: the first word of its state, which is an address of its own if the state is large. If it is small,
+ * other tasks may have the same one, and the second word is needed, too; it means nothing otherwise.
+ */
+struct callable_key {
+	u64 state;
+	u64 more; /* 0 if it is not `whole` */
+	u64 invoker;
+	u32 image;
+	u32 whole;
+};
+
+/*
+ * How many tasks with a key have been handed over and have not begun, in the upper half, and their cause, which is unknown if
+ * they have different ones. Every task has both keys. Nothing is deleted: counts of 0 are replaced when the map is full.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct callable_key);
+	__type(value, u64);
+} scheduled_tasks SEC(".maps");
+
+#define TASK_ONE (1ull << 32)
+/* So often another CPU may change a word in between. */
+#define TASK_TRIES 16
 
 static __always_inline struct handing_thread *handing_thread(struct image *image)
 {
@@ -176,35 +220,44 @@ static __always_inline int node_made(struct pt_regs *ctx)
 	return 0;
 }
 
+/* The id of a cause with this stack, which is sent if it is new; `otherwise` if that is not possible. */
+static __always_inline u32 sent_cause(struct handover_record *record, u32 otherwise)
+{
+	struct cause_key key = {
+		.stack = record->stack,
+		.python = record->python,
+		.call = record->cause,
+		.image = record->image,
+	};
+	u32 *known = bpf_map_lookup_elem(&sent_causes, &key);
+
+	if (known)
+		return *known;
+	record->id = __sync_fetch_and_add(&next_handover, 1);
+	if (bpf_ringbuf_output(&events, record, sizeof(*record), wake_seldom())) {
+		count_loss(LOSS_STACK);
+		return otherwise;
+	}
+	bpf_map_update_elem(&sent_causes, &key, &record->id, BPF_ANY);
+	return record->id;
+}
+
 /* The cause of a node's work: the call, or the call with the code that made the node, if that is known. */
 static __always_inline u32 cause_of_node(struct image *image, u32 call, u64 node)
 {
 	struct handover_record record = { .type = RECORD_FORWARD, .image = image->id, .cause = call };
-	struct forward_key forward = { .call = call, .image = image->id };
 	struct sequence_key key = { .image = image->id };
 	struct made_node *made;
-	u32 *known;
 
 	if (bpf_probe_read_user(&key.sequence, sizeof(key.sequence), (void *)(node + NODE_SEQUENCE)))
 		return call;
 	made = bpf_map_lookup_elem(&made_nodes, &key);
 	if (!made || !made->tid || !made->python)
 		return call;
-	forward.stack = made->stack;
-	forward.python = made->python;
-	known = bpf_map_lookup_elem(&forward_causes, &forward);
-	if (known)
-		return *known;
-	record.id = __sync_fetch_and_add(&next_handover, 1);
-	record.stack = forward.stack;
-	record.python = forward.python;
+	record.stack = made->stack;
+	record.python = made->python;
 	record.time = bpf_ktime_get_ns();
-	if (bpf_ringbuf_output(&events, &record, sizeof(record), wake_seldom())) {
-		count_loss(LOSS_STACK);
-		return call;
-	}
-	bpf_map_update_elem(&forward_causes, &forward, &record.id, BPF_ANY);
-	return record.id;
+	return sent_cause(&record, call);
 }
 
 static __always_inline int handed_node(struct pt_regs *ctx)
@@ -224,6 +277,138 @@ static __always_inline int handed_node(struct pt_regs *ctx)
 	else
 		thread->node = forward_found ? cause_of_node(image, *id, PT_REGS_PARM3(ctx)) : *id;
 	report_nodes();
+	return 0;
+}
+
+/* Both keys of a task; false if its callable cannot be read. */
+static __always_inline bool read_task(struct callable_key key[2], struct image *image, u64 address)
+{
+	struct callable callable;
+
+	if (bpf_probe_read_user(&callable, sizeof(callable), (void *)address))
+		return false;
+	key[0].state = key[1].state = callable.state;
+	key[0].invoker = key[1].invoker = callable.invoker;
+	key[0].image = key[1].image = image->id;
+	key[1].more = callable.more;
+	key[1].whole = 1;
+	return true;
+}
+
+/* A task with this key and cause has been handed over. */
+static __always_inline void add_task(const struct callable_key *key, u32 cause)
+{
+	u64 none = 0, *tasks;
+
+	bpf_map_update_elem(&scheduled_tasks, key, &none, BPF_NOEXIST);
+	tasks = bpf_map_lookup_elem(&scheduled_tasks, key);
+	for (u32 i = 0; tasks && i < TASK_TRIES; i++) {
+		u64 before = *(const volatile u64 *)tasks, after = before + TASK_ONE;
+
+		if (before < TASK_ONE)
+			after = TASK_ONE | cause;
+		else if ((u32)before != cause)
+			after |= CAUSE_UNKNOWN;
+		if (__sync_val_compare_and_swap(tasks, before, after) == before)
+			return;
+	}
+}
+
+/* The cause of a task with this key, which begins; CAUSE_NONE if there is no such task. */
+static __always_inline u32 take_task(const struct callable_key *key)
+{
+	u64 *tasks = bpf_map_lookup_elem(&scheduled_tasks, key);
+
+	for (u32 i = 0; tasks && i < TASK_TRIES; i++) {
+		u64 before = *(const volatile u64 *)tasks;
+
+		if (before < TASK_ONE)
+			return CAUSE_NONE;
+		if (__sync_val_compare_and_swap(tasks, before, before - TASK_ONE) == before)
+			return (u32)before;
+	}
+	return CAUSE_NONE;
+}
+
+/* The cause of a task that begins: its keys must not contradict each other. */
+static __always_inline u32 begin_task(const struct callable_key keys[2])
+{
+	u32 cause = take_task(&keys[0]), whole = take_task(&keys[1]);
+
+	if (cause == CAUSE_NONE)
+		return CAUSE_UNKNOWN;
+	if (whole == CAUSE_NONE || whole == cause)
+		return cause;
+	return cause == CAUSE_UNKNOWN ? whole : CAUSE_UNKNOWN;
+}
+
+/* The cause of a task that the current thread hands over: that of the task that it runs itself, or this call. */
+static __always_inline u32 cause_of_task(struct pt_regs *ctx, struct image *image)
+{
+	u64 pid_tgid = bpf_get_current_pid_tgid(), own = own_pid_tgid(pid_tgid), sp = PT_REGS_SP(ctx), caller = 0;
+	struct handing_thread *thread = bpf_task_storage_get(&handing_threads, bpf_get_current_task_btf(), 0, 0);
+	struct handover_record record = { .type = RECORD_TASK, .image = image->id };
+
+	if (thread && thread->image == image->id && thread->node)
+		return thread->node;
+	record.time = bpf_ktime_get_ns();
+	record.pid = own >> 32;
+	record.tid = own;
+	record.cause = cause_of(image);
+	bpf_probe_read_user(&caller, sizeof(caller), (void *)sp);
+	if (is_return_trap(caller))
+		caller = real_return(sp);
+	take_both(ctx, caller - 1, sp + 8, image, pid_tgid, record.time, &record.stack, &record.python);
+	return sent_cause(&record, CAUSE_UNKNOWN);
+}
+
+/* At the entry of the function that takes a task: its second argument, after the pool. */
+static __always_inline int task_handed(struct pt_regs *ctx)
+{
+	struct image *image = image_of(bpf_get_current_pid_tgid() >> 32);
+	struct callable_key keys[2] = {};
+	u32 cause;
+
+	if (!image || !read_task(keys, image, PT_REGS_PARM2(ctx)))
+		return 0;
+	report_tasks(image);
+	cause = cause_of_task(ctx, image);
+	add_task(&keys[0], cause);
+	add_task(&keys[1], cause);
+	return 0;
+}
+
+/*
+ * The function that an instruction calls: its address is in a register, or in memory at a distance from that. Volatile: see
+ * take_registers.
+ */
+static __always_inline u64 called_function(const volatile struct pt_regs *ctx, u64 call)
+{
+	u64 value = 0;
+
+	switch (call & CALL_REGISTER) {
+#define PICK(number, name)                                                                                                 \
+	case number:                                                                                                       \
+		value = ctx->name;                                                                                         \
+		break;
+		REGISTERS(PICK)
+#undef PICK
+	}
+	if (call & CALL_MEMORY && bpf_probe_read_user(&value, sizeof(value), (void *)(value + (s32)(call >> 32))))
+		return 0;
+	return value;
+}
+
+/* At an instruction that calls a task, or another function: the first argument of a task is its state. */
+static __always_inline int task_begun(struct pt_regs *ctx)
+{
+	u64 function = called_function(ctx, bpf_get_attach_cookie(ctx));
+	struct image *image = image_of(bpf_get_current_pid_tgid() >> 32);
+	struct handing_thread *thread = image ? handing_thread(image) : 0;
+	struct callable_key keys[2] = {};
+
+	if (image && thread && read_task(keys, image, PT_REGS_PARM1(ctx)) && keys[0].invoker == function)
+		thread->node = begin_task(keys);
 	return 0;
 }
 
@@ -282,6 +467,30 @@ SEC("uprobe")
 int node_made_single(struct pt_regs *ctx)
 {
 	return measured(ctx, node_made);
+}
+
+SEC("uprobe.multi")
+int task_handed_multi(struct pt_regs *ctx)
+{
+	return measured(ctx, task_handed);
+}
+
+SEC("uprobe")
+int task_handed_single(struct pt_regs *ctx)
+{
+	return measured(ctx, task_handed);
+}
+
+SEC("uprobe.multi")
+int task_begun_multi(struct pt_regs *ctx)
+{
+	return measured(ctx, task_begun);
+}
+
+SEC("uprobe")
+int task_begun_single(struct pt_regs *ctx)
+{
+	return measured(ctx, task_begun);
 }
 
 #endif

@@ -85,8 +85,10 @@ static __always_inline void begin_handed(u32 image)
 {
 	struct handed *handed = handed_place(image);
 
-	if (handed && image & (HANDED_CALLS - 1) && !__sync_val_compare_and_swap(&handed->image, 0, image))
+	if (handed && image & (HANDED_CALLS - 1) && !__sync_val_compare_and_swap(&handed->image, 0, image)) {
 		handed->calls = 0;
+		handed->pools = 0;
+	}
 }
 
 /* The image has ended, and with it its calls. */
@@ -96,6 +98,7 @@ static __always_inline void end_handed(u32 image)
 
 	if (handed && handed->image == image) {
 		handed->calls = 0;
+		handed->pools = 0;
 		__sync_val_compare_and_swap(&handed->image, image, 0);
 	}
 }
@@ -110,6 +113,8 @@ static __always_inline u64 *handed_by(struct image *image)
 
 /* Whether any piece of work has been reported by a probe. */
 bool nodes_reported = false;
+/* Whether any task of a thread pool has. Its call may have returned: none needs to be in progress. */
+bool tasks_reported = false;
 
 static __always_inline void report_nodes(void)
 {
@@ -120,14 +125,24 @@ static __always_inline void report_nodes(void)
 		first->calls = 1;
 }
 
+/* From now on, the process reads no causes: only the probes know them. */
+static __always_inline void report_tasks(struct image *image)
+{
+	struct handed *handed = handed_place(image->id);
+
+	tasks_reported = true;
+	if (handed && handed->image == image->id)
+		handed->pools = 1;
+}
+
 /* The call whose work the current thread does. Whether it does such work at all is decided later, by its stack. */
 static __always_inline u32 cause_of(struct image *image)
 {
 	u64 handed = *(const volatile u64 *)handed_by(image);
 
-	if (!handed)
+	if (!handed && !tasks_reported)
 		return CAUSE_NONE;
-	if (nodes_reported || handed >> 48 > 1) {
+	if (nodes_reported || tasks_reported || handed >> 48 > 1) {
 		struct handing_thread *thread = bpf_task_storage_get(&handing_threads, bpf_get_current_task_btf(), 0, 0);
 
 		if (thread && thread->image == image->id) {

@@ -93,6 +93,13 @@ impl<S: Sink> Collector<S> {
                 }
                 return;
             }
+            Record::Task(call) => {
+                let stack = self.handed_stack(call.image, (call.stack, call.python), (call.cause, call.tid), call.time);
+                if let Some(handovers) = &mut self.handovers {
+                    handovers.tasks(&call, stack);
+                }
+                return;
+            }
             Record::Forward(part) => {
                 let stack = self.whole_stack(part.image, part.stack, part.python, part.time);
                 if let Some(handovers) = &mut self.handovers {

@@ -1,9 +1,11 @@
 //! PyTorch's autograd engine in a file: the functions that hand work over and do it.
 
-use std::{fs::File, ops::Range, os::fd::AsRawFd, path::PathBuf};
+use std::{fs::File, os::fd::AsRawFd, path::PathBuf};
 
 use bpf::Recorder;
 use elf::{Elf, Segments, Symbols, read};
+
+use super::places::{Function, LARGEST, Places};
 
 /// The library that contains the engine.
 pub const LIBRARY: &str = "libtorch_cpu.so";
@@ -21,9 +23,6 @@ const COMPLETE: &str = "_ZN5torch8autograd9GraphTask41mark_as_completed_and_run_
 /// `at::sequence_number::get_and_increment()`: runs on the thread that runs the forward code, once for each node.
 const NUMBER: &str = "_ZN2at15sequence_number17get_and_incrementEv";
 
-/// The most bytes of a function whose return instructions are searched.
-const LARGEST: u64 = 1 << 16;
-
 /// The engine's functions in one file.
 pub struct Engine {
     file: File,
@@ -37,36 +36,14 @@ pub struct Engine {
     numbered: Vec<u64>,
 }
 
-struct Function {
-    /// Its virtual addresses.
-    addresses: Range<u64>,
-    /// Its entry in the file.
-    offset: u64,
-}
-
-/// The engine's functions in the memory of a process.
-#[derive(Clone, Debug, Default)]
-pub struct Places {
-    /// Hands work over.
-    pub hands: Vec<Range<u64>>,
-    /// Do work that was handed over.
-    pub works: Vec<Range<u64>>,
-}
-
 impl Engine {
     /// Finds the engine in a file; `None` if it does not export the functions.
     pub fn find(file: File) -> Option<Self> {
         let elf = Elf::read(&file).ok()?;
-        let function = |name| {
-            let symbol = Symbols::exported(&elf, &file, name)?;
-            let (offset, _) = elf.segments.offset_of_vaddr(symbol.address)?;
-            // Of a function without a size, only its first byte is known: no frame is in it.
-            let end = symbol.address.checked_add(symbol.size.max(1))?;
-            Some(Function { addresses: symbol.address..end, offset })
-        };
+        let function = |name| Function::of(&Symbols::exported(&elf, &file, name)?, &elf.segments);
         let (execute, evaluate, complete) = (function(EXECUTE)?, function(EVALUATE)?, function(COMPLETE));
         let returns = |function: &Function| -> Option<Vec<u64>> {
-            let size = function.addresses.end - function.addresses.start;
+            let size = function.size();
             let code = (size <= LARGEST).then(|| read(&file, function.offset, size, "code").ok())??;
             Some(probes::returns(&code)?.into_iter().map(|at| function.offset + at).collect())
         };
@@ -79,10 +56,9 @@ impl Engine {
     /// Adds where a mapping of the file has the functions.
     pub fn place(&self, start: u64, offset: u64, places: &mut Places) {
         let Some(bias) = self.segments.bias(start, offset) else { return };
-        let moved = |f: &Function| f.addresses.start.wrapping_add(bias)..f.addresses.end.wrapping_add(bias);
         let works = [Some(&self.evaluate), self.complete.as_ref()].into_iter().flatten();
-        places.hands.push(moved(&self.execute));
-        places.works.extend(works.map(moved));
+        places.hands.push(self.execute.moved(bias));
+        places.works.extend(works.map(|function| function.moved(bias)));
     }
 
     /// Watches the calls that hand work over.

@@ -148,11 +148,11 @@ pub struct Record {
     /// Show the work of CUDA graphs under the code that captured it (capture) or that launched the graph (launch).
     #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
     pub graph_stacks: GraphStacks,
-    /// Show each thread on its own. By default, the work of PyTorch's autograd appears under the code that called backward(), and
-    /// Python's threads appear under the code that started them.
+    /// Show each thread on its own. By default, the work of PyTorch's autograd appears under the code that called backward(), that of
+    /// XLA's thread pools under the code that handed it over, and Python's threads under the code that started them.
     #[arg(long)]
     pub no_handover: bool,
-    /// Show the forward code that PyTorch's backward work belongs to, as a frame such as `[backward of linear (model.py:12)]`. Needs
+    /// Show the forward code that PyTorch's backward work belongs to, as a frame such as `[backward of Linear (model.py:12)]`. Needs
     /// a probe at each node of autograd's graph, in the forward and in the backward pass.
     #[arg(long, conflicts_with_all = ["no_handover", "no_python", "events_only"])]
     pub forward_lines: bool,

@@ -34,7 +34,7 @@ enum handover_cause {
 
 /*
  * A call that hands work to other threads has begun. As RECORD_FORWARD: a part of its work has a cause of its own, with the stack
- * that made it; `cause` is the call.
+ * that made it; `cause` is the call. As RECORD_TASK: a call hands tasks to a thread pool, and returns before they have ended.
  */
 struct handover_record {
 	__u32 type;
@@ -46,6 +46,12 @@ struct handover_record {
 	__u32 tid;
 	__u32 id;
 	__u32 cause; /* of the call itself */
+};
+
+/* What an instruction calls, in its probe's cookie: a register by its DWARF number, and in the upper half a distance from it. */
+enum called {
+	CALL_REGISTER = 0xf,
+	CALL_MEMORY = 0x10, /* the function's address is in memory there */
 };
 
 /* A thread of a Python process was started. */

@@ -37,7 +37,7 @@ struct image {
 struct handed {
 	__u64 calls; /* their number in the upper 16 bits, the sum of their ids below */
 	__u32 image;
-	__u32 pad;
+	__u32 pools; /* not 0 if the process has thread pools: only the probes know the cause of a task */
 };
 
 struct process_record {

@@ -1,0 +1,77 @@
+//! XLA's thread pools in a file: the functions that take tasks, and the loops that run them.
+
+use std::{fs::File, os::fd::AsRawFd, path::PathBuf};
+
+use bpf::{Recorder, TaskCall};
+use elf::{Budget, Elf, SHT_SYMTAB, Segments, Symbol, Symbols, read};
+
+use super::places::{Function, LARGEST, Places};
+
+/// The libraries that contain XLA for NVIDIA GPUs, as JAX has them.
+pub const LIBRARIES: [&str; 2] = ["xla_cuda_plugin.so", "xla_extension.so"];
+
+/// Of each pool, the function that takes a task as its second argument, and the loop of its threads. Whether a task is a
+/// `std::function` or an `absl::AnyInvocable` is at the end of the names.
+const POOLS: [(&str, &str); 3] = [
+    (
+        "_ZN5Eigen15ThreadPoolTemplIN3tsl6thread16EigenEnvironmentEE16ScheduleWithHintE",
+        "_ZN5Eigen15ThreadPoolTemplIN3tsl6thread16EigenEnvironmentEE10WorkerLoopE",
+    ),
+    ("_ZN3xla12WorkerThread8ScheduleE", "_ZN3xla12WorkerThread8WorkLoopE"),
+    ("_ZN3tsl18UnboundedWorkQueue8ScheduleE", "_ZN3tsl18UnboundedWorkQueue16PooledThreadFuncE"),
+];
+
+/// The pools of one file.
+pub struct Pools {
+    file: File,
+    segments: Segments,
+    /// The entries of the functions that take tasks, in the file.
+    takes: Vec<u64>,
+    /// The instructions of the loops that may call a task, in the file.
+    calls: Vec<TaskCall>,
+    loops: Vec<Function>,
+}
+
+impl Pools {
+    /// Finds the pools in a file; says why there are none.
+    pub fn find(file: File) -> Result<Self, &'static str> {
+        const NOT_FOUND: &str = "its functions were not found";
+        let elf = Elf::read(&file).map_err(|_| NOT_FOUND)?;
+        let symbols = Symbols::of(&elf, SHT_SYMTAB).ok_or("it has no symbol table")?;
+        let find = |names| symbols.beginning_with(&file, names, &Budget::RECORDING).map_err(|_| NOT_FOUND);
+        let (schedules, works) = (find(POOLS.map(|(schedule, _)| schedule))?, find(POOLS.map(|(_, work)| work))?);
+        let (mut takes, mut calls, mut loops) = (Vec::new(), Vec::new(), Vec::new());
+        for (schedule, work) in schedules.iter().zip(&works) {
+            // Clones of a function, such as its cold part, begin with its name.
+            let whole = |symbols: &[Symbol]| {
+                let functions = symbols.iter().filter_map(|symbol| Function::of(symbol, &elf.segments));
+                functions.max_by_key(|function| function.size())
+            };
+            let (Some(schedule), Some(work)) = (whole(schedule), whole(work)) else { continue };
+            let code = (work.size() <= LARGEST).then(|| read(&file, work.offset, work.size(), "code").ok()).flatten();
+            let Some(at) = code.and_then(|code| probes::indirect_calls(&code)) else { continue };
+            takes.push(schedule.offset);
+            calls.extend(at.iter().map(|call| TaskCall {
+                offset: work.offset + call.at,
+                register: call.register,
+                memory: call.memory,
+            }));
+            loops.push(work);
+        }
+        let segments = elf.segments.clone();
+        (!calls.is_empty()).then_some(Self { file, segments, takes, calls, loops }).ok_or(NOT_FOUND)
+    }
+
+    /// Adds where a mapping of the file has the loops.
+    pub fn place(&self, start: u64, offset: u64, places: &mut Places) {
+        let Some(bias) = self.segments.bias(start, offset) else { return };
+        places.works.extend(self.loops.iter().map(|function| function.moved(bias)));
+    }
+
+    /// Watches the tasks.
+    pub fn watch(&self, recorder: &mut Recorder) -> bpf::Result<()> {
+        // The open file itself, whatever is at its path by now.
+        let path = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        recorder.watch_tasks(&path, &self.takes, &self.calls)
+    }
+}
