@@ -48,7 +48,9 @@ pub use hooks::{Refused, try_hook};
 pub use mappings::{MapEvent, Mapped, Mappings};
 pub use options::{Cgroup, Marker, Options, Tracing};
 pub use python::{PYTHON_STEPS, PythonCode, PythonFrame, PythonKind, PythonMaps, PythonProcess, PythonStack};
-pub use record::{Handover, Losses, Memo, Origin, RawStack, Recognised, Record, StackRecord, Started};
+pub use record::{
+    Handover, LaunchRecord, Losses, Memo, NewImage, Origin, RawStack, Recognised, Record, StackRecord, Started,
+};
 pub use recorder::Recorder;
 pub use shares::Share;
 pub use sums::SumRooms;

@@ -73,6 +73,56 @@ pub struct Started {
     pub cause: Cause,
 }
 
+/// A call of the marker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchRecord {
+    /// The process image, 0 if it is not followed.
+    pub image: u32,
+    /// Third argument of the marker.
+    pub session: u64,
+    /// The stack's id, 0 if it could not be taken.
+    pub stack: u64,
+    /// The id of its Python part, 0 if there is none.
+    pub python: u64,
+    /// When.
+    pub time: u64,
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The CPU.
+    pub cpu: u32,
+    /// The call's correlation id, from the first argument of the marker.
+    pub correlation: u32,
+    /// Second argument of the marker.
+    pub work: u16,
+    /// The parts of its stack that the thread recognised, so that they were not walked.
+    pub recognised: Recognised,
+    /// The hash by which the Python part was recognised, otherwise 0.
+    pub python_hash: u64,
+    /// The thread's last launch that has returned, and how long it took.
+    pub returned: Option<(u32, u64)>,
+    /// The call that handed the work over, if the thread does such work.
+    pub cause: Cause,
+}
+
+/// A process image that is followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewImage {
+    /// Its id.
+    pub image: u32,
+    /// The parent image, 0 if it is not followed.
+    pub parent: u32,
+    /// How it was created.
+    pub origin: Origin,
+    /// When.
+    pub time: u64,
+    /// The process.
+    pub pid: u32,
+    /// Its short name.
+    pub comm: String,
+}
+
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
@@ -85,36 +135,7 @@ pub enum Record {
     /// A Python code object not seen before.
     PythonCode(Box<PythonCode>),
     /// The marker was called.
-    Launch {
-        /// The process image, 0 if it is not followed.
-        image: u32,
-        /// Third argument of the marker.
-        session: u64,
-        /// The stack's id, 0 if it could not be taken.
-        stack: u64,
-        /// The id of its Python part, 0 if there is none.
-        python: u64,
-        /// When.
-        time: u64,
-        /// The process.
-        pid: u32,
-        /// The thread.
-        tid: u32,
-        /// The CPU.
-        cpu: u32,
-        /// The call's correlation id, from the first argument of the marker.
-        correlation: u32,
-        /// Second argument of the marker.
-        work: u16,
-        /// The parts of its stack that the thread recognised, so that they were not walked.
-        recognised: Recognised,
-        /// The hash by which the Python part was recognised, otherwise 0.
-        python_hash: u64,
-        /// The thread's last launch that has returned, and how long it took.
-        returned: Option<(u32, u64)>,
-        /// The call that handed the work over, if the thread does such work.
-        cause: Cause,
-    },
+    Launch(LaunchRecord),
     /// A call that hands work to other threads has begun.
     Handover(Handover),
     /// A part of that work has a cause of its own: the stack is the code that made it, the cause the call.
@@ -157,20 +178,7 @@ pub enum Record {
         cause: Cause,
     },
     /// A new process image is followed.
-    Process {
-        /// Its id.
-        image: u32,
-        /// The parent image, 0 if it is not followed.
-        parent: u32,
-        /// How it was created.
-        origin: Origin,
-        /// When.
-        time: u64,
-        /// The process.
-        pid: u32,
-        /// Its short name.
-        comm: String,
-    },
+    Process(NewImage),
     /// A thread was created or renamed.
     Thread {
         /// Its process image.
@@ -241,7 +249,8 @@ impl Record {
         match self {
             Self::Stack(stack) => stack.time,
             Self::RawStack(raw) => raw.time,
-            Self::Launch { time, .. } | Self::Sample { time, .. } => *time,
+            Self::Launch(launch) => launch.time,
+            Self::Sample { time, .. } => *time,
             Self::Hit(hit) => hit.time,
             Self::Wait(wait) => wait.time,
             Self::Tensor(tensor) => tensor.time,
@@ -262,7 +271,7 @@ impl Record {
                 let launch: launch_record = contract::read(bytes)?;
                 let (native, python) = (launch_cpu::LAUNCH_KNOWN.0, launch_cpu::LAUNCH_PYTHON_KNOWN.0);
                 let flags = u32::from(launch.cpu);
-                Self::Launch {
+                Self::Launch(LaunchRecord {
                     image: launch.image,
                     session: launch.session,
                     stack: launch.stack,
@@ -277,7 +286,7 @@ impl Record {
                     python_hash: launch.python_hash,
                     returned: (launch.previous != 0).then_some((launch.previous, launch.took)),
                     cause: Cause::of(launch.cause),
-                }
+                })
             }
             record_type::RECORD_HANDOVER => Self::Handover(Handover::parse(bytes)?),
             record_type::RECORD_FORWARD => Self::Forward(Handover::parse(bytes)?),
@@ -306,7 +315,7 @@ impl Record {
                     process_origin::ORIGIN_FOUND => Origin::Found,
                     _ => Origin::Fork,
                 };
-                Self::Process { image, parent, origin, time, pid, comm: contract::text(&comm) }
+                Self::Process(NewImage { image, parent, origin, time, pid, comm: contract::text(&comm) })
             }
             record_type::RECORD_THREAD => {
                 let thread_record { image, tid, comm, .. } = contract::read(bytes)?;

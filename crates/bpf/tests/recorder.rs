@@ -33,7 +33,7 @@ fn follows_forks_and_execs() {
     let images: Vec<_> = records
         .iter()
         .filter_map(|r| match r {
-            Record::Process { image, parent, origin, comm, .. } => Some((*image, *parent, *origin, comm.as_str())),
+            Record::Process(new) => Some((new.image, new.parent, new.origin, new.comm.as_str())),
             _ => None,
         })
         .collect();
@@ -45,7 +45,7 @@ fn follows_forks_and_execs() {
     let exits = records.iter().filter(|r| matches!(r, Record::Exit { .. })).count();
     assert_eq!(exits, 2, "the shell and ls end; an exec is not an exit");
     let pid = records.iter().find_map(|r| match r {
-        Record::Process { image, pid, .. } if *image == images[3].0 => Some(*pid),
+        Record::Process(new) if new.image == images[3].0 => Some(new.pid),
         _ => None,
     });
     let pid = pid.expect("ls");

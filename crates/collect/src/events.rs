@@ -5,7 +5,6 @@ pub mod spec;
 
 use std::{
     collections::HashMap,
-    os::fd::AsRawFd,
     path::{Path, PathBuf},
 };
 
@@ -15,9 +14,12 @@ use model::event::{
     Counter, CounterId, CounterPoint, Event, Hits, Mapping, Note, OFF_CPU, PointId, ProcessId, StackId, Unit,
 };
 
-use crate::calls::{
-    file::{self, Identity, Stamp},
-    search,
+use crate::{
+    calls::{
+        file::{self, Identity, Stamp},
+        search,
+    },
+    process::procfs,
 };
 use places::Place;
 pub(crate) use places::usdt_argument;
@@ -114,8 +116,7 @@ impl Events {
         if !self.wants(&mapping.path) {
             return;
         }
-        // This name refers to the mapped file itself, whatever is at its path by now, and in any container.
-        let place = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end));
+        let place = procfs::mapped_file(pid, mapping.start, mapping.end);
         let before: Vec<usize> = self.specs.iter().map(|watched| watched.places).collect();
         let mut watched = self.watch_file(&place, &mapping.path, recorder, push);
         if watched.is_err() && !place.exists() {
@@ -154,7 +155,7 @@ impl Events {
         }
         // Held open from here on: a path in /proc disappears with its process.
         let file = file::open(place)?;
-        let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let place = procfs::open_file(&file);
         let (identity, stamp) = file::known_by(&file.metadata()?);
         if self.files.insert(identity, stamp) == Some(stamp) {
             return Ok(());

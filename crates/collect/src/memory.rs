@@ -6,7 +6,6 @@
 
 use std::{
     collections::HashMap,
-    os::fd::AsRawFd,
     path::{Path, PathBuf},
 };
 
@@ -27,6 +26,7 @@ use crate::{
         wanted::Wanted,
     },
     events::usdt_argument,
+    process::procfs,
 };
 
 /// The library with PyTorch's allocator, and the provider of its tracepoints.
@@ -84,8 +84,7 @@ impl Memory {
         if !wants(&mapping.path) {
             return;
         }
-        // This name refers to the mapped file itself, whatever is at its path by now, and in any container.
-        let place = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end));
+        let place = procfs::mapped_file(pid, mapping.start, mapping.end);
         let mut watched = self.watch_file(&place, &mapping.path, recorder);
         if watched.is_err() && !place.exists() {
             watched = self.watch_file(mapping.path.as_ref(), &mapping.path, recorder);
@@ -110,7 +109,7 @@ impl Memory {
     fn watch_file(&mut self, place: &Path, path: &str, recorder: &mut Recorder) -> anyhow::Result<bool> {
         // Held open from here on: a path in /proc disappears with its process.
         let file = file::open(place)?;
-        let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let place = procfs::open_file(&file);
         let (identity, stamp) = file::known_by(&file.metadata()?);
         if self.files.get(&identity) == Some(&stamp) {
             return Ok(false);

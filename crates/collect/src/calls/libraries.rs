@@ -3,8 +3,8 @@
 use std::{
     collections::{HashMap, HashSet},
     fs::File,
-    os::{fd::AsRawFd, unix::fs::MetadataExt},
-    path::{Path, PathBuf},
+    os::unix::fs::MetadataExt,
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -25,6 +25,7 @@ use super::{
     repeats::repeats,
     wanted::{Found, INIT, Limits, Wanted},
 };
+use crate::process::procfs;
 
 /// Returns what to gather at the calls of a function, given what is known of it; `None` if it is not watched.
 pub type Choice = Box<dyn Fn(&str, Gather) -> Option<Gather>>;
@@ -150,7 +151,7 @@ impl Libraries {
             let (probes, chosen): (Vec<_>, Vec<_>) =
                 functions.extract_if(.., |(_, function)| !is_reported(function)).unzip();
             if !probes.is_empty() {
-                let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+                let place = procfs::open_file(file);
                 let (_, spent) = recorder.watch(&place, &probes)?;
                 self.spent += spent;
                 self.costs.add(&probes::summary(&chosen));
@@ -314,7 +315,7 @@ impl Libraries {
         let mut watch = None;
         if !probes.is_empty() {
             // By descriptor: a path in /proc disappears with its process.
-            let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+            let place = procfs::open_file(file);
             let (watched, spent) = recorder.watch(&place, &probes)?;
             watch = Some(watched);
             self.spent += spent;

@@ -2,8 +2,6 @@
 
 use std::{
     fs::File,
-    os::fd::AsRawFd,
-    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -13,6 +11,7 @@ use bpf::{
 };
 
 use super::file::Identity;
+use crate::process::procfs;
 
 /// The probes of all files that can be removed.
 #[derive(Default)]
@@ -35,7 +34,7 @@ struct Probed {
 impl Probed {
     fn attach(&mut self, recorder: &mut Recorder) -> anyhow::Result<Duration> {
         // By descriptor: a path in /proc disappears with its process.
-        let place = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        let place = procfs::open_file(&self.file);
         let (watch, spent) = recorder.watch(&place, &self.probes)?;
         self.watch = Some(watch);
         Ok(spent)

@@ -1,10 +1,6 @@
 //! Attaches to running processes: the probe on the marker first, then the session.
 
-use std::{
-    os::fd::AsRawFd,
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use bpf::Marker;
 use model::event::ProcessId;
@@ -14,6 +10,7 @@ use super::{parts::Collector, run::IDLE};
 use crate::{
     attaching::{Attached, Attaching},
     command::target::Injection,
+    process::procfs,
     sink::Sink,
 };
 
@@ -59,10 +56,7 @@ impl<S: Sink> Collector<S> {
     fn take_session(&mut self, attached: Attached) -> Result<(), String> {
         let Attached { pid, stopped, socket, library } = attached;
         (self.on_attached)(pid, stopped);
-        let marker = Marker {
-            library: PathBuf::from(format!("/proc/self/fd/{}", library.as_raw_fd())),
-            symbol: wire::MARKER_SYMBOL.into(),
-        };
+        let marker = Marker { library: procfs::open_file(&library), symbol: wire::MARKER_SYMBOL.into() };
         if let Err(error) = self.recorder.add_marker(&marker) {
             // The library then ends its session at once. If this fails, it does so after a while.
             let _ = rustix::net::send(&socket, &[wire::FINISH], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);

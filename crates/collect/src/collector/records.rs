@@ -1,6 +1,6 @@
 //! Converts records of the BPF programs to events.
 
-use bpf::{Cause, Origin, Record, TensorChange, TensorRecord};
+use bpf::{Cause, LaunchRecord, NewImage, Origin, Record, TensorChange, TensorRecord, calls::CallRecord};
 use model::event::{
     self, Event, Frame, Launch, LaunchKind, NodeStack, PointId, Process, ProcessId, Returned, Sample, SessionId,
     Shutdown, Stack, StackEnd, StackId, Tensor, TensorFreed, Thread, Wait,
@@ -17,226 +17,197 @@ use crate::{
 };
 
 impl<S: Sink> Collector<S> {
+    /// Handles one record; most become an event.
     pub(super) fn take(&mut self, record: Record) {
-        let event = match record {
-            Record::Stack(s) => Event::Stack(stack(s.id, s.image, s.time, &s.kernel, &s.user, s.result)),
-            Record::RawStack(raw) => {
-                self.unwinding.raw(*raw);
-                return;
+        if let Some(event) = self.event(record) {
+            self.sink.push(&event);
+        }
+    }
+
+    fn event(&mut self, record: Record) -> Option<Event> {
+        match record {
+            Record::Stack(s) => Some(Event::Stack(stack(s.id, s.image, s.time, &s.kernel, &s.user, s.result))),
+            Record::RawStack(_) | Record::PythonStack(_) | Record::PythonCode(_) | Record::Memo(_) => {
+                self.take_stack_part(record);
+                None
             }
-            Record::PythonStack(stack) => {
-                if let Some(pythons) = &mut self.pythons {
-                    pythons.stack(stack);
-                }
-                return;
+            Record::Handover(_) | Record::Task(_) | Record::Forward(_) | Record::Started(_) => {
+                self.take_cause(record);
+                None
             }
-            Record::PythonCode(code) => {
-                if let Some(pythons) = &mut self.pythons {
-                    pythons.code(*code);
-                }
-                return;
-            }
-            Record::Memo(memo) => {
-                let (walked, image) = (self.sink.stack(StackId(memo.stack)), ProcessId(memo.image));
-                let pythons = self.pythons.as_ref().zip(walked);
-                let without_python = pythons.is_some_and(|(pythons, stack)| pythons.shows_no_frames(image, stack));
-                if let Some(sessions) = &mut self.sessions {
-                    sessions.remember(&memo, without_python);
-                }
-                return;
-            }
-            Record::Call(call) => {
-                if self.trace.as_ref().is_some_and(|trace| trace.is_own(&call)) {
-                    return;
-                }
-                let sink = &mut self.sink;
-                if let Some(trace) = &mut self.trace {
-                    trace.check_init(&call, &mut self.recorder, &mut |event| sink.push(&event));
-                }
-                let placed = self.trace.as_mut().and_then(|trace| trace.place(*call));
-                let Some(call) = placed else { return };
-                let launch = call.launch.and_then(|launch| self.launch(launch, call.image));
-                let stack =
-                    (call.stack != 0).then(|| self.whole_stack(call.image, call.stack, call.python, call.start));
-                let Some(trace) = &self.trace else { return };
-                trace.call(call, launch, stack)
-            }
+            Record::Call(call) => self.call(*call),
             Record::Syscall(call) => {
                 let launch = call.launch.and_then(|launch| self.launch(launch, call.image));
-                let (Some(trace), sink) = (&mut self.trace, &mut self.sink) else { return };
+                let (trace, sink) = (self.trace.as_mut()?, &mut self.sink);
                 trace.syscall(*call, launch, &mut |event| sink.push(&event));
-                return;
+                None
             }
             Record::Switch(record) => {
                 let stack = (record.stack != 0)
                     .then(|| self.whole_stack(record.image, record.stack, record.python, record.out));
-                switch(record, stack)
+                Some(switch(record, stack))
             }
-            Record::Point(point) => {
-                let Some(trace) = &self.trace else { return };
-                trace.point(&point)
-            }
-            Record::Process { image, origin: Origin::Found, pid, time, comm, .. } => {
-                self.adopt(pid, ProcessId(image), time, &comm);
-                return;
-            }
-            Record::Launch { image, pid, correlation, work, .. } if u32::from(work) >= Refusal::BASE => {
-                if let (Some(sessions), Some(refusal)) = (&mut self.sessions, Refusal::from_work(work.into())) {
-                    sessions.refused(ProcessId(image), pid, refusal, correlation);
-                }
-                return;
-            }
-            Record::Handover(call) => {
-                let stack = self.handed_stack(call.image, (call.stack, call.python), (call.cause, call.tid), call.time);
-                if let Some(handovers) = &mut self.handovers {
-                    handovers.begun(&call, stack);
-                }
-                return;
-            }
-            Record::Task(call) => {
-                let stack = self.handed_stack(call.image, (call.stack, call.python), (call.cause, call.tid), call.time);
-                if let Some(handovers) = &mut self.handovers {
-                    handovers.tasks(&call, stack);
-                }
-                return;
-            }
-            Record::Forward(part) => {
-                let stack = self.whole_stack(part.image, part.stack, part.python, part.time);
-                if let Some(handovers) = &mut self.handovers {
-                    handovers.part(&part, stack);
-                }
-                return;
-            }
-            Record::Started(start) => {
-                let (image, taken) = (ProcessId(start.image), (start.stack, start.python));
-                let stack = (start.python != 0)
-                    .then(|| self.handed_stack(start.image, taken, (start.cause, start.creator), start.time));
-                if let Some(handovers) = &mut self.handovers {
-                    handovers.started(image, start.tid, start.creator, stack);
-                }
-                return;
-            }
-            Record::Launch { image, session, stack, python, time, tid, correlation, work, cause, .. }
-                if u32::from(work) == wire::WORK_NODE =>
-            {
-                let Some(session) = self.sessions.as_mut().and_then(|s| s.id(session, ProcessId(image))) else {
-                    return;
-                };
-                let (process, mark) = (ProcessId(image), correlation);
-                let stack = self.handed_stack(image, (stack, python), (cause, tid), time);
-                Event::NodeStack(NodeStack { session, mark, process, tid, time, stack })
-            }
-            Record::Launch {
-                image,
-                session,
-                stack,
-                python,
-                time,
-                tid,
-                cpu,
-                correlation,
-                work,
-                recognised,
-                python_hash,
-                returned,
-                cause,
-                ..
-            } => {
-                let Some(sessions) = &mut self.sessions else { return };
-                sessions.count_recognised(recognised);
-                let Some(kind) = LaunchKind::from_number(work as u8) else { return };
-                let Some(session) = sessions.id(session, ProcessId(image)) else { return };
-                if python_hash != 0 {
-                    sessions.remember_python(session, python_hash, python);
-                }
-                self.launch_returned(session, returned);
-                Event::Launch(Launch {
-                    session,
-                    correlation,
-                    kind,
-                    process: ProcessId(image),
-                    tid,
-                    cpu,
-                    time,
-                    stack: self.handed_stack(image, (stack, python), (cause, tid), time),
-                    rate: ((work >> wire::RATE_SHIFT) as u8).min(15),
-                })
-            }
+            Record::Point(point) => Some(self.trace.as_ref()?.point(&point)),
+            Record::Launch(launch) => self.marked(&launch),
             Record::Hit(hit) => {
                 let stack = self.whole_stack(hit.key.image, hit.key.stack, hit.key.python, hit.time);
-                let (Some(events), sink) = (&mut self.events, &mut self.sink) else { return };
+                let (events, sink) = (self.events.as_mut()?, &mut self.sink);
                 events.hit(&hit, stack, &mut |event| sink.push(&event));
-                return;
+                None
             }
-            Record::Tensor(TensorRecord { image, tid, time, change }) => {
-                let process = ProcessId(image);
-                match change {
-                    TensorChange::Allocated { address, bytes, device, stack, python, cause } => Event::Tensor(Tensor {
-                        process,
-                        tid,
-                        time,
-                        device,
-                        address,
-                        bytes,
-                        stack: self.handed_stack(image, (stack, python), (cause, tid), time),
-                    }),
-                    TensorChange::Freed { address } => Event::TensorFreed(TensorFreed { process, tid, time, address }),
-                    TensorChange::Shutdown => Event::Shutdown(Shutdown { process, time }),
-                }
-            }
-            Record::Wait(wait) => Event::Wait(Wait {
+            Record::Tensor(tensor) => Some(self.tensor(tensor)),
+            Record::Wait(wait) => Some(Event::Wait(Wait {
                 process: ProcessId(wait.key.image),
                 tid: wait.tid,
                 start: wait.time,
                 end: wait.end,
                 stack: self.whole_stack(wait.key.image, wait.key.stack, wait.key.python, wait.time),
                 reason: PointId(wait.key.point),
-            }),
-            Record::Sample { image, stack, python, time, tid, cpu, cause } => Event::Sample(Sample {
+            })),
+            Record::Sample { image, stack, python, time, tid, cpu, cause } => Some(Event::Sample(Sample {
                 process: ProcessId(image),
                 tid,
                 cpu,
                 time,
                 stack: self.handed_stack(image, (stack, python), (cause, tid), time),
                 weight: self.period,
-            }),
-            Record::Process { image, parent, origin, time, pid, comm } => {
-                let id = ProcessId(image);
-                self.images.born(pid, id, time, origin == Origin::Exec);
-                let forked_from = (origin == Origin::Fork).then_some(ProcessId(parent));
-                self.unwinding.born(id, forked_from);
-                self.reused.born(id, forked_from);
-                if let Some(parent) = forked_from {
-                    if let Some(trace) = &mut self.trace {
-                        trace.forked(id, parent);
-                    }
-                    self.kept.forked(id, procfs::in_proc(pid), parent);
-                }
-                if let Some(pythons) = &mut self.pythons {
-                    pythons.born(id, forked_from);
-                }
-                if let Some(handovers) = &mut self.handovers {
-                    handovers.born(id, forked_from);
-                }
-                if origin == Origin::Exec {
-                    self.died(ProcessId(parent));
-                    self.sink.push(&Event::Exit(event::Exit { process: ProcessId(parent), time }));
-                }
-                let origin = match origin {
-                    Origin::Fork => event::Origin::Fork,
-                    Origin::Exec => event::Origin::Exec,
-                    Origin::Found => event::Origin::Found,
-                };
-                Event::Process(Process { id, parent: ProcessId(parent), origin, pid, time, comm })
+            })),
+            Record::Process(new) if new.origin == Origin::Found => {
+                self.adopt(new.pid, ProcessId(new.image), new.time, &new.comm);
+                None
             }
-            Record::Thread { image, tid, comm } => Event::Thread(Thread { process: ProcessId(image), tid, comm }),
+            Record::Process(new) => Some(self.born(new)),
+            Record::Thread { image, tid, comm } => Some(Event::Thread(Thread { process: ProcessId(image), tid, comm })),
             Record::Exit { image, time, pid } => {
                 self.images.died(pid, time);
                 self.died(ProcessId(image));
-                Event::Exit(event::Exit { process: ProcessId(image), time })
+                Some(Event::Exit(event::Exit { process: ProcessId(image), time }))
             }
+        }
+    }
+
+    /// Handles what a stack consists of, and what determined its walk.
+    fn take_stack_part(&mut self, record: Record) {
+        match (record, &mut self.pythons) {
+            (Record::RawStack(raw), _) => self.unwinding.raw(*raw),
+            (Record::PythonStack(stack), Some(pythons)) => pythons.stack(stack),
+            (Record::PythonCode(code), Some(pythons)) => pythons.code(*code),
+            (Record::Memo(memo), pythons) => {
+                let (walked, image) = (self.sink.stack(StackId(memo.stack)), ProcessId(memo.image));
+                let pythons = pythons.as_ref().zip(walked);
+                let without_python = pythons.is_some_and(|(pythons, stack)| pythons.shows_no_frames(image, stack));
+                if let Some(sessions) = &mut self.sessions {
+                    sessions.remember(&memo, without_python);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Handles what caused the work of other threads.
+    fn take_cause(&mut self, record: Record) {
+        let stack = match &record {
+            Record::Handover(call) | Record::Task(call) => {
+                Some(self.handed_stack(call.image, (call.stack, call.python), (call.cause, call.tid), call.time))
+            }
+            Record::Forward(part) => Some(self.whole_stack(part.image, part.stack, part.python, part.time)),
+            Record::Started(start) if start.python != 0 => {
+                let taken = (start.stack, start.python);
+                Some(self.handed_stack(start.image, taken, (start.cause, start.creator), start.time))
+            }
+            _ => None,
         };
-        self.sink.push(&event);
+        let Some(handovers) = &mut self.handovers else { return };
+        match (record, stack) {
+            (Record::Handover(call), Some(stack)) => handovers.begun(&call, stack),
+            (Record::Task(call), Some(stack)) => handovers.tasks(&call, stack),
+            (Record::Forward(part), Some(stack)) => handovers.part(&part, stack),
+            (Record::Started(start), stack) => {
+                handovers.started(ProcessId(start.image), start.tid, start.creator, stack);
+            }
+            _ => {}
+        }
+    }
+
+    fn call(&mut self, call: CallRecord) -> Option<Event> {
+        let (trace, sink) = (self.trace.as_mut()?, &mut self.sink);
+        if trace.is_own(&call) {
+            return None;
+        }
+        trace.check_init(&call, &mut self.recorder, &mut |event| sink.push(&event));
+        let call = trace.place(call)?;
+        let launch = call.launch.and_then(|launch| self.launch(launch, call.image));
+        let stack = (call.stack != 0).then(|| self.whole_stack(call.image, call.stack, call.python, call.start));
+        Some(self.trace.as_ref()?.call(call, launch, stack))
+    }
+
+    /// Handles a call of the marker: a launch, a new node of a graph, or why the injected library does nothing.
+    fn marked(&mut self, marked: &LaunchRecord) -> Option<Event> {
+        let &LaunchRecord { image, tid, time, correlation, work, .. } = marked;
+        let (process, sessions) = (ProcessId(image), self.sessions.as_mut()?);
+        if u32::from(work) >= Refusal::BASE {
+            sessions.refused(process, marked.pid, Refusal::from_work(work.into())?, correlation);
+            return None;
+        }
+        let taken = (marked.stack, marked.python);
+        if u32::from(work) == wire::WORK_NODE {
+            let session = sessions.id(marked.session, process)?;
+            let stack = self.handed_stack(image, taken, (marked.cause, tid), time);
+            return Some(Event::NodeStack(NodeStack { session, mark: correlation, process, tid, time, stack }));
+        }
+        sessions.count_recognised(marked.recognised);
+        let kind = LaunchKind::from_number(work as u8)?;
+        let session = sessions.id(marked.session, process)?;
+        if marked.python_hash != 0 {
+            sessions.remember_python(session, marked.python_hash, marked.python);
+        }
+        self.launch_returned(session, marked.returned);
+        let stack = self.handed_stack(image, taken, (marked.cause, tid), time);
+        let rate = ((work >> wire::RATE_SHIFT) as u8).min(15);
+        Some(Event::Launch(Launch { session, correlation, kind, process, tid, cpu: marked.cpu, time, stack, rate }))
+    }
+
+    fn tensor(&mut self, TensorRecord { image, tid, time, change }: TensorRecord) -> Event {
+        let process = ProcessId(image);
+        match change {
+            TensorChange::Allocated { address, bytes, device, stack, python, cause } => {
+                let stack = self.handed_stack(image, (stack, python), (cause, tid), time);
+                Event::Tensor(Tensor { process, tid, time, device, address, bytes, stack })
+            }
+            TensorChange::Freed { address } => Event::TensorFreed(TensorFreed { process, tid, time, address }),
+            TensorChange::Shutdown => Event::Shutdown(Shutdown { process, time }),
+        }
+    }
+
+    /// Adds an image that a fork or an exec has created.
+    fn born(&mut self, NewImage { image, parent, origin, time, pid, comm }: NewImage) -> Event {
+        let (id, parent) = (ProcessId(image), ProcessId(parent));
+        self.images.born(pid, id, time, origin == Origin::Exec);
+        let forked_from = (origin == Origin::Fork).then_some(parent);
+        self.unwinding.born(id, forked_from);
+        self.reused.born(id, forked_from);
+        if let Some(parent) = forked_from {
+            if let Some(trace) = &mut self.trace {
+                trace.forked(id, parent);
+            }
+            self.kept.forked(id, procfs::in_proc(pid), parent);
+        }
+        if let Some(pythons) = &mut self.pythons {
+            pythons.born(id, forked_from);
+        }
+        if let Some(handovers) = &mut self.handovers {
+            handovers.born(id, forked_from);
+        }
+        if origin == Origin::Exec {
+            self.died(parent);
+            self.sink.push(&Event::Exit(event::Exit { process: parent, time }));
+        }
+        let origin = match origin {
+            Origin::Fork => event::Origin::Fork,
+            Origin::Exec => event::Origin::Exec,
+            Origin::Found => event::Origin::Found,
+        };
+        Event::Process(Process { id, parent, origin, pid, time, comm })
     }
 
     /// Pushes the end of a thread's last launch. A trace has the whole call.

@@ -39,9 +39,9 @@ impl<S: Sink> Collector<S> {
 
     /// Reads the last launches of an image that has ended, before what is known of it is removed.
     pub(super) fn read_last_reported(&mut self, record: &Record) {
-        let ended = match *record {
-            Record::Exit { image, .. } => image,
-            Record::Process { parent, origin: Origin::Exec, .. } => parent,
+        let ended = match record {
+            Record::Exit { image, .. } => *image,
+            Record::Process(new) if new.origin == Origin::Exec => new.parent,
             _ => return,
         };
         let (Some(sessions), before) = (&mut self.sessions, self.reported.len()) else { return };

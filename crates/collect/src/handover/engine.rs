@@ -1,11 +1,12 @@
 //! PyTorch's autograd engine in a file: the functions that hand work over and do it.
 
-use std::{fs::File, os::fd::AsRawFd, path::PathBuf};
+use std::fs::File;
 
 use bpf::Recorder;
 use elf::{Elf, Segments, Symbols, read};
 
 use super::places::{Function, LARGEST, Places};
+use crate::process::procfs;
 
 /// The library that contains the engine.
 pub const LIBRARY: &str = "libtorch_cpu.so";
@@ -63,12 +64,12 @@ impl Engine {
 
     /// Watches the calls that hand work over.
     pub fn watch_calls(&self, recorder: &mut Recorder) -> bpf::Result<()> {
-        recorder.watch_handovers(&self.path(), self.execute.offset, &self.returns)
+        recorder.watch_handovers(&procfs::open_file(&self.file), self.execute.offset, &self.returns)
     }
 
     /// Watches every piece of work.
     pub fn watch_work(&self, recorder: &mut Recorder) -> bpf::Result<()> {
-        recorder.watch_handed_work(&self.path(), self.evaluate.offset)
+        recorder.watch_handed_work(&procfs::open_file(&self.file), self.evaluate.offset)
     }
 
     /// Watches which code makes the pieces of work; false if the file does not export what is needed.
@@ -76,11 +77,6 @@ impl Engine {
         if self.numbered.is_empty() {
             return Ok(false);
         }
-        recorder.watch_forward(&self.path(), &self.numbered).map(|()| true)
-    }
-
-    /// The open file itself, whatever is at its path by now.
-    fn path(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+        recorder.watch_forward(&procfs::open_file(&self.file), &self.numbered).map(|()| true)
     }
 }

@@ -1,11 +1,12 @@
 //! XLA's thread pools in a file: the functions that take tasks, and the loops that run them.
 
-use std::{fs::File, os::fd::AsRawFd, path::PathBuf};
+use std::fs::File;
 
 use bpf::{Recorder, TaskCall};
 use elf::{Budget, Elf, SHT_SYMTAB, Segments, Symbol, Symbols, read};
 
 use super::places::{Function, LARGEST, Places};
+use crate::process::procfs;
 
 /// The libraries that contain XLA for NVIDIA GPUs, as JAX has them.
 pub const LIBRARIES: [&str; 2] = ["xla_cuda_plugin.so", "xla_extension.so"];
@@ -70,8 +71,6 @@ impl Pools {
 
     /// Watches the tasks.
     pub fn watch(&self, recorder: &mut Recorder) -> bpf::Result<()> {
-        // The open file itself, whatever is at its path by now.
-        let path = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
-        recorder.watch_tasks(&path, &self.takes, &self.calls)
+        recorder.watch_tasks(&procfs::open_file(&self.file), &self.takes, &self.calls)
     }
 }

@@ -1,6 +1,11 @@
 //! Reads the state of processes that were running before the recording from /proc.
 
-use std::{fs, sync::OnceLock};
+use std::{
+    fs::{self, File},
+    os::fd::AsRawFd,
+    path::PathBuf,
+    sync::OnceLock,
+};
 
 use model::event::{Event, Mapping, Origin, Process, ProcessId, Thread};
 
@@ -18,6 +23,17 @@ pub const FOREIGN_PROC: &str = "/proc belongs to another pid namespace: files ar
 /// Returns the id of a process in `/proc`; 0, which no process has, if it is unknown.
 pub fn in_proc(pid: u32) -> u32 {
     if proc_is_own() { pid } else { 0 }
+}
+
+/// Returns a name of a file that a process has mapped at these addresses: of the file itself, whatever is at its path by now,
+/// and in any container.
+pub fn mapped_file(pid: u32, start: u64, end: u64) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/map_files/{start:x}-{end:x}"))
+}
+
+/// Returns a name of an open file itself, whatever is at its path by now.
+pub fn open_file(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 /// Returns the short name of a process; `None` if there is no such process.

@@ -291,26 +291,14 @@ impl Lines<'_> {
             }
             Event::Energy(_) => Ok(()),
             Event::Gpm(e) if view.gpu => {
-                let value = |&(number, value): &(u32, u64)| {
-                    let (metric, unit) = Source::Gpm.metric(number)?;
-                    Some(CounterValue { metric, value: value as f64 / 1e3, unit })
-                };
-                let (dur_ns, gpu) = (e.end.saturating_sub(e.start), format!("GPU-{}", e.gpu));
-                self.line(&Line::Gpm {
-                    ts_ns: e.start,
-                    dur_ns,
-                    gpu,
-                    values: e.values.iter().filter_map(value).collect(),
-                })
+                let (ts_ns, dur_ns) = (e.start, e.end.saturating_sub(e.start));
+                let values = counter_values(Source::Gpm, e.readings());
+                self.line(&Line::Gpm { ts_ns, dur_ns, gpu: format!("GPU-{}", e.gpu), values })
             }
             Event::PmSamples(e) if view.gpu => {
                 let gpu = format!("GPU-{}", e.gpu);
-                for (ts_ns, end, values) in e.samples() {
-                    let value = |(number, value): (&u32, &u32)| {
-                        let (metric, unit) = Source::Pm.metric(*number)?;
-                        Some(CounterValue { metric, value: f64::from(*value) / 1e2, unit })
-                    };
-                    let values = e.metrics.iter().zip(values).filter_map(value).collect();
+                for (ts_ns, end, readings) in e.readings() {
+                    let values = counter_values(Source::Pm, readings);
                     self.line(&Line::Pm { ts_ns, dur_ns: end.saturating_sub(ts_ns), gpu: &gpu, values })?;
                 }
                 Ok(())
@@ -439,4 +427,10 @@ impl Lines<'_> {
     fn session_pid(&self, session: SessionId) -> u32 {
         self.profile.sessions.get(&session).map_or(0, |s| self.pid(s.process))
     }
+}
+
+/// Returns the known metrics among these.
+fn counter_values(source: Source, readings: impl Iterator<Item = (u32, f64)>) -> Vec<CounterValue> {
+    let value = |(number, value)| source.metric(number).map(|(metric, unit)| CounterValue { metric, value, unit });
+    readings.filter_map(value).collect()
 }

@@ -200,15 +200,13 @@ impl Trace<'_> {
 
     /// Writes what a performance monitor measured between two samples, from the first on.
     fn gpm(&mut self, gpm: &Gpm) -> io::Result<()> {
-        let values = gpm.values.iter().map(|&(number, value)| (number, value as f64 / 1e3));
-        self.gpu_counters(Source::Gpm, gpm.gpu, gpm.start, values)
+        self.gpu_counters(Source::Gpm, gpm.gpu, gpm.start, gpm.readings())
     }
 
     /// Writes samples of counters, each from its beginning on.
     fn pm(&mut self, samples: &PmSamples) -> io::Result<()> {
-        for (start, _, values) in samples.samples() {
-            let values = values.iter().map(|value| f64::from(*value) / 1e2);
-            self.gpu_counters(Source::Pm, samples.gpu, start, samples.metrics.iter().copied().zip(values))?;
+        for (start, _, readings) in samples.readings() {
+            self.gpu_counters(Source::Pm, samples.gpu, start, readings)?;
         }
         Ok(())
     }

@@ -14,3 +14,10 @@ pub struct Gpm {
     /// Values by NVML's number of the metric (`nvmlGpmMetricId_t`), in thousandths of its unit: percent, or MiB per second.
     pub values: Vec<(u32, u64)>,
 }
+
+impl Gpm {
+    /// Returns the number of each metric and its value in its unit.
+    pub fn readings(&self) -> impl Iterator<Item = (u32, f64)> {
+        self.values.iter().map(|&(number, value)| (number, value as f64 / 1e3))
+    }
+}

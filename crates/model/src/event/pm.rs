@@ -25,6 +25,14 @@ impl PmSamples {
         self.times.iter().zip(values).map(move |((from, to), values)| (at(*from), at(*to), values))
     }
 
+    /// Returns each sample: its beginning, its end, and the number of each metric and its value in its unit.
+    pub fn readings(&self) -> impl Iterator<Item = (u64, u64, impl Iterator<Item = (u32, f64)>)> {
+        self.samples().map(|(start, end, values)| {
+            let values = values.iter().map(|value| f64::from(*value) / 1e2);
+            (start, end, self.metrics.iter().copied().zip(values))
+        })
+    }
+
     /// Returns the end of the last sample.
     pub fn end(&self) -> u64 {
         self.start.saturating_add(self.times.last().map_or(0, |(_, end)| *end))

@@ -186,8 +186,8 @@ fn mapped(libraries: &Libraries) -> HashSet<(u64, u64)> {
         for mapping in
             procfs::mappings(pid, ProcessId(0)).iter().filter(|mapping| libraries.wanted.wants(&mapping.path))
         {
-            let place = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
-            found.extend(identity(Path::new(&place)).map(|(identity, _)| identity));
+            let place = procfs::mapped_file(pid, mapping.start, mapping.end);
+            found.extend(identity(&place).map(|(identity, _)| identity));
         }
     }
     found

@@ -59,8 +59,7 @@ impl Tracer {
         if !self.libraries.wanted.wants(mapped.path) {
             return;
         }
-        // This name refers to the mapped file itself, whatever is at its path by now, and in any container.
-        let place = PathBuf::from(format!("/proc/{}/map_files/{:x}-{:x}", mapped.pid, mapped.start, mapped.end));
+        let place = procfs::mapped_file(mapped.pid, mapped.start, mapped.end);
         let before = self.libraries.count();
         let mut watched = self.libraries.watch(&place, mapped.path, recorder, &mut self.functions, push);
         // The process exited before it was inspected. The next one that maps the same file is tried again.
