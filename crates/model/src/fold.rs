@@ -236,7 +236,6 @@ impl Fold {
         profile.calls.finish();
         profile.gpu = self.gpu.weights;
         profile.pageable = self.gpu.pageable;
-        profile.shapes = self.gpu.shapes;
         spread(&mut profile.gpu, &self.gpu.stands_for);
         spread(&mut self.gpu.graphs, &self.gpu.stands_for);
         let mut counted = Counted::new();

@@ -99,8 +99,10 @@ pub struct GpuTime {
     shares: FxHashMap<ProcessId, u32>,
     /// Copies from and to memory that is not pinned.
     pub pageable: FxHashMap<(ProcessId, Option<StackId>, Direction), GpuWeight>,
-    /// The shapes of kernels, by device and index of the name.
-    pub shapes: FxHashMap<(u32, u32), FxHashMap<Shape, GpuWeight>>,
+    /// The shapes of kernels, by device and index of the name: one lookup for both.
+    shapes: FxHashMap<(Kernel, Shape), GpuWeight>,
+    /// The number of shapes of each kernel.
+    shaped: FxHashMap<Kernel, usize>,
     /// Launches after the end of the recording whose work was not reported: not part of it.
     pub launched_after_end: u64,
     /// Operations that did not get a sum of their own.
@@ -125,6 +127,9 @@ pub struct GpuTime {
     /// The stream of the last activity: most activities are on the same stream as the one before.
     last_stream: Option<(StreamKey, u32)>,
 }
+
+/// (device, index of the name)
+type Kernel = (u32, u32);
 
 /// (session, the session's device index, context, stream)
 type StreamKey = (SessionId, u32, u32, u32);
@@ -243,20 +248,27 @@ impl GpuTime {
 
     /// Adds a run of a kernel to those of the same shape. Beyond the limits, shapes are not kept.
     #[inline]
-    fn add_shape(&mut self, kernel: (u32, u32), shape: Shape, ns: u64) {
-        let room = self.shapes.len() < MAX_SHAPED;
-        let shapes = match self.shapes.get_mut(&kernel) {
-            Some(shapes) => shapes,
-            None if room => self.shapes.entry(kernel).or_default(),
-            None => return,
+    fn add_shape(&mut self, kernel: Kernel, shape: Shape, ns: u64) {
+        let run = GpuWeight { count: 1, ns, max_ns: ns, ..GpuWeight::default() };
+        if let Some(weight) = self.shapes.get_mut(&(kernel, shape)) {
+            weight.add(&run);
+        } else if self.admits_shape(kernel) {
+            self.shapes.insert((kernel, shape), run);
+        }
+    }
+
+    /// Counts another shape of a kernel, if there is room.
+    #[cold]
+    fn admits_shape(&mut self, kernel: Kernel) -> bool {
+        let room = self.shaped.len() < MAX_SHAPED;
+        let count = match self.shaped.get_mut(&kernel) {
+            Some(count) => count,
+            None if room => self.shaped.entry(kernel).or_default(),
+            None => return false,
         };
-        let room = shapes.len() < MAX_SHAPES;
-        let weight = match shapes.get_mut(&shape) {
-            Some(weight) => weight,
-            None if room => shapes.entry(shape).or_default(),
-            None => return,
-        };
-        weight.add(&GpuWeight { count: 1, ns, max_ns: ns, ..GpuWeight::default() });
+        let room = *count < MAX_SHAPES;
+        *count += usize::from(room);
+        room
     }
 
     /// Adds a sample, which may explain why a device was idle.
@@ -330,16 +342,17 @@ impl GpuTime {
         (profile.kernel_samples, profile.assigned) = std::mem::take(&mut self.counter_samples).finish();
         profile.energy = of_gpus.into_iter().map(|(gpu, energy)| profile.name_energy(gpu, energy)).collect();
         profile.energy.sort_by(|a, b| a.label.cmp(&b.label));
+        let number = |slot: u32| numbers.get(slot as usize).copied().unwrap_or(OTHER_DEVICE);
+        for (((slot, kernel), shape), weight) in self.shapes.drain() {
+            profile.shapes.entry((number(slot), kernel)).or_default().insert(shape, weight);
+        }
         let changed = numbers.iter().zip(0..).any(|(number, slot)| *number != slot);
         if changed {
-            let number = |slot: u32| numbers.get(slot as usize).copied().unwrap_or(OTHER_DEVICE);
             for sums in [&mut self.weights, &mut self.stands_for, &mut self.graphs] {
                 let numbered =
                     |(key, weight): (GpuKey, GpuWeight)| (GpuKey { device: number(key.device), ..key }, weight);
                 *sums = std::mem::take(sums).into_iter().map(numbered).collect();
             }
-            let shapes = std::mem::take(&mut self.shapes).into_iter();
-            self.shapes = shapes.map(|((slot, kernel), shapes)| ((number(slot), kernel), shapes)).collect();
         }
     }
 }
