@@ -92,8 +92,9 @@ impl<T: Copy + Ord> BusyTime<T> {
         if end <= start {
             return;
         }
+        // One comparison for both ends: intervals rarely continue the last one, but every second one starts before it.
         if let Some(last) = self.fresh.last_mut()
-            && (last.0..=last.1).contains(&start)
+            && start.wrapping_sub(last.0) <= last.1 - last.0
         {
             last.1 = last.1.max(end);
             return;
