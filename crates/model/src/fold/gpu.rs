@@ -36,6 +36,8 @@ const MAX_SUMS: usize = 900_000;
 const MAX_SUMS_OF_PROCESS: u32 = 225_000;
 /// The maximum number of streams that are counted.
 const MAX_STREAMS: usize = 65_536;
+/// The number of streams that are found without a lookup.
+const RECENT: usize = 32;
 
 /// The maximum number of kernels whose shapes are kept, and of shapes of each: about 40 MB.
 const MAX_SHAPED: usize = 8192;
@@ -124,8 +126,8 @@ pub struct GpuTime {
     pub evidence: Evidence,
     /// Every stream seen, with the slot of its device: one lookup for both.
     streams: FxHashMap<StreamKey, u32>,
-    /// The stream of the last activity: most activities are on the same stream as the one before.
-    last_stream: Option<(StreamKey, u32)>,
+    /// Streams of recent activities, each at its [`place`].
+    recent_streams: [Option<(StreamKey, u32)>; RECENT],
 }
 
 /// (device, index of the name)
@@ -163,11 +165,11 @@ impl GpuTime {
     /// Returns the slot of a stream's device; `None` if there are too many devices.
     #[inline]
     fn stream(&mut self, key: StreamKey) -> Option<u32> {
-        match self.last_stream {
-            Some((last, slot)) if last == key => Some(slot),
+        match self.recent_streams[place(key)] {
+            Some((recent, slot)) if recent == key => Some(slot),
             _ => {
                 let slot = self.streams.get(&key).copied().or_else(|| self.add_stream(key))?;
-                self.last_stream = Some((key, slot));
+                self.recent_streams[place(key)] = Some((key, slot));
                 Some(slot)
             }
         }
@@ -318,7 +320,7 @@ impl GpuTime {
     /// Adds what a session reports about one of its devices.
     pub fn describe(&mut self, device: &Device) {
         if let Some(slot) = self.devices.describe(device) {
-            self.last_stream = None;
+            self.recent_streams = [None; RECENT];
             // Work arrived before the description. That happens only in damaged recordings.
             let of_device = self.streams.iter_mut().filter(|(key, _)| (key.0, key.1) == (device.session, device.index));
             of_device.for_each(|(_, known)| *known = slot);
@@ -355,6 +357,12 @@ impl GpuTime {
             }
         }
     }
+}
+
+/// Returns where a stream is among the recent ones. A few streams of a few processes get different places.
+#[inline]
+fn place((session, _, _, stream): StreamKey) -> usize {
+    session.0.wrapping_mul(5).wrapping_add(stream) as usize % RECENT
 }
 
 /// Counts a record that has no duration because its times are unknown.
