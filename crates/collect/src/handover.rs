@@ -46,6 +46,8 @@ use crate::{calls::file, sink::Sink};
 
 /// The most calls that are remembered. Work refers to calls in progress.
 const MAX_CALLS: usize = 1 << 16;
+/// The most files that are searched for thread pools. That takes up to a second for each.
+const MOST_POOLS: usize = 8;
 /// The most calls that are nested in each other's work.
 const MAX_NESTED: usize = 256;
 /// Frames that mark a hand-over have numbers from here on; those of Python count from 0.
@@ -143,6 +145,9 @@ impl Handovers {
         files: &Files,
         recorder: &mut Recorder,
     ) -> Option<String> {
+        if self.pools.len() >= MOST_POOLS && !self.pools.contains_key(&id) {
+            return None;
+        }
         let mut problem = None;
         let pools = self.pools.entry(id).or_insert_with(|| {
             let found = files.open(id).ok_or("it cannot be read").and_then(Pools::find).map_err(str::to_owned);

@@ -22,6 +22,11 @@ const POOLS: [(&str, &str); 3] = [
     ("_ZN3tsl18UnboundedWorkQueue8ScheduleE", "_ZN3tsl18UnboundedWorkQueue16PooledThreadFuncE"),
 ];
 
+/// Some times what the library of JAX 0.11 has: 17 MB of symbols and 85 MB of names.
+const BUDGET: Budget = Budget { symbols: 128 << 20, strings: 512 << 20, ..Budget::RECORDING };
+/// The most indirect calls of a loop. Real ones have up to seven.
+const MOST_CALLS: usize = 64;
+
 /// The pools of one file.
 pub struct Pools {
     file: File,
@@ -39,7 +44,7 @@ impl Pools {
         const NOT_FOUND: &str = "its functions were not found";
         let elf = Elf::read(&file).map_err(|_| NOT_FOUND)?;
         let symbols = Symbols::of(&elf, SHT_SYMTAB).ok_or("it has no symbol table")?;
-        let find = |names| symbols.beginning_with(&file, names, &Budget::RECORDING).map_err(|_| NOT_FOUND);
+        let find = |names| symbols.beginning_with(&file, names, &BUDGET).map_err(|_| NOT_FOUND);
         let (schedules, works) = (find(POOLS.map(|(schedule, _)| schedule))?, find(POOLS.map(|(_, work)| work))?);
         let (mut takes, mut calls, mut loops) = (Vec::new(), Vec::new(), Vec::new());
         for (schedule, work) in schedules.iter().zip(&works) {
@@ -50,7 +55,8 @@ impl Pools {
             };
             let (Some(schedule), Some(work)) = (whole(schedule), whole(work)) else { continue };
             let code = (work.size() <= LARGEST).then(|| read(&file, work.offset, work.size(), "code").ok()).flatten();
-            let Some(at) = code.and_then(|code| probes::indirect_calls(&code)) else { continue };
+            let found = code.and_then(|code| probes::indirect_calls(&code));
+            let Some(at) = found.filter(|calls| calls.len() <= MOST_CALLS) else { continue };
             takes.push(schedule.offset);
             calls.extend(at.iter().map(|call| TaskCall {
                 offset: work.offset + call.at,
