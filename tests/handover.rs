@@ -53,20 +53,26 @@ pub fn lost(report: &Value) -> u64 {
 }
 
 /// Whether the frames contain these functions, in this order.
-pub fn contains(frames: &[&str], functions: &str) -> bool {
+fn contains(frames: &[&str], functions: &str) -> bool {
     let mut frames = frames.iter();
     functions.split('>').all(|function| frames.any(|frame| *frame == function))
 }
 
-/// Checks that a stack has the path in a kernel's name: a segment for each thread.
+/// Checks that a stack has the path in a kernel's name; returns its segments, one for each thread.
 #[track_caller]
-fn check(frames: &[&str], path: &str) {
+pub fn check_path<'f, 'n>(frames: &'f [&'n str], path: &str) -> Vec<&'f [&'n str]> {
     let segments: Vec<&[&str]> = frames.split(|frame| frame.starts_with(BOUNDARY)).collect();
     let expected: Vec<&str> = path.split('|').collect();
     let same = segments.len() == expected.len() && segments.iter().zip(&expected).all(|(s, e)| contains(s, e));
     assert!(same, "{path} has the stack {}", frames.join(";"));
+    segments
+}
+
+/// The same, with threads of autograd.
+#[track_caller]
+fn check(frames: &[&str], path: &str) {
     // All but the first thread work for another.
-    for segment in &segments[1..] {
+    for segment in &check_path(frames, path)[1..] {
         assert!(
             segment.iter().any(|frame| frame.starts_with(WORKS) || frame.contains("post_processing")),
             "{segment:?}"

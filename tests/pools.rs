@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, process::Command};
 
 use crate::{
-    handover::{BOUNDARY, contains, kernels, lost},
+    handover::{BOUNDARY, check_path, kernels, lost},
     support::{
         Ended, Scene,
         programs::{libraries, run, sources},
@@ -39,15 +39,6 @@ fn build(scene: &Scene) {
     std::fs::copy(source("compiled.py"), scene.path("site-packages/compiled.py")).expect("it is there");
 }
 
-/// Checks that a stack has the path in a kernel's name: a segment for each thread.
-#[track_caller]
-fn check(frames: &[&str], path: &str) {
-    let segments: Vec<&[&str]> = frames.split(|frame| frame.starts_with(BOUNDARY)).collect();
-    let expected: Vec<&str> = path.split('|').collect();
-    let same = segments.len() == expected.len() && segments.iter().zip(&expected).all(|(s, e)| contains(s, e));
-    assert!(same, "{path} has the stack {}", frames.join(";"));
-}
-
 /// Check that every kernel of a task appears under the call that handed it over, those of tasks within tasks under the first
 /// one, and that equal tasks of different calls are counted as unknown.
 #[test]
@@ -56,7 +47,9 @@ fn tasks_appear_under_the_call_that_handed_them_over() {
     build(&scene);
     let command = format!("{} {ROUNDS}", scene.text("compile"));
     let run = Ended::of(&mut scene.record("--sim --gpu-only -o x.jsonl -o x.wscope", &command)).exits(0);
-    let counts = kernels(&scene, |frames, path| check(frames, path.replace("alike", "work").as_str()));
+    let counts = kernels(&scene, |frames, path| {
+        check_path(frames, &path.replace("alike", "work"));
+    });
     let of_functions = FUNCTIONS.iter().flat_map(|name| [format!("{name}|work"), format!("{name}>work")]);
     let mut expected: BTreeMap<String, u64> = of_functions.map(|name| (name, ROUNDS)).collect();
     for (name, each) in
@@ -78,7 +71,9 @@ fn threads_of_pools_can_be_shown_as_they_are() {
     build(&scene);
     let command = format!("{} 2", scene.text("compile"));
     Ended::of(&mut scene.record("--sim -q --gpu-only --no-handover -o x.jsonl -o x.wscope", &command)).exits(0);
-    kernels(&scene, |frames, path| check(frames, path.replace("alike", "work").rsplit('|').next().expect("a thread")));
+    kernels(&scene, |frames, path| {
+        check_path(frames, path.replace("alike", "work").rsplit('|').next().expect("a thread"));
+    });
     assert_eq!(lost(&scene.report("x.wscope")), 0);
 }
 
@@ -95,7 +90,7 @@ fn boundaries_of_tasks_name_the_users_line() {
         recording.env("COMPILE_LIBRARIES", built.text("")).env("PYTHONDONTWRITEBYTECODE", "1");
         Ended::of(&mut recording).exits(0);
         let counts = kernels(&scene, |frames, path| {
-            check(frames, path);
+            check_path(frames, path);
             let line = path.strip_suffix("|work").expect("a task");
             assert!(frames.contains(&format!("{BOUNDARY}{line}]").as_str()), "{python}: {frames:#?}");
         });

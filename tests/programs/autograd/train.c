@@ -16,37 +16,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../cuda.h"
+#include "../launch_by_name.h"
 #include "engine.h"
 
 #define EVALUATE "_ZN5torch8autograd6Engine17evaluate_functionERSt10shared_ptrINS0_9GraphTaskEEPNS0_4NodeERNS0_11InputBufferERKS2_INS0_10ReadyQueueEE"
 
-enum { KERNELS = 64, LINES = 4 };
-static struct { char *name, key; } kernels[KERNELS];
-static int known, launched;
-static void **fat_binary;
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-
-static void fail(const char *what) {
-    fprintf(stderr, "train: %s\n", what);
-    exit(1);
-}
-
-/* Launches the kernel with this name. */
-static inline __attribute__((always_inline)) void launch(const char *name) {
-    int i = 0;
-    pthread_mutex_lock(&mutex);
-    if (!fat_binary) fat_binary = __cudaRegisterFatBinary(NULL);
-    while (i < known && strcmp(kernels[i].name, name)) i++;
-    if (i == KERNELS) fail("too many kernels");
-    if (i == known) {
-        kernels[known++].name = strdup(name);
-        __cudaRegisterFunction(fat_binary, &kernels[i].key, kernels[i].name, kernels[i].name, -1, NULL, NULL, NULL, NULL, NULL);
-    }
-    launched++;
-    pthread_mutex_unlock(&mutex);
-    if (cudaLaunchKernel(&kernels[i].key, (dim3){1, 1, 1}, (dim3){32, 1, 1}, NULL, 0, NULL)) fail("cudaLaunchKernel");
-}
+enum { LINES = 4 };
 
 __attribute__((noinline)) void work(void *name) { launch(name); }
 
@@ -127,10 +102,10 @@ static void at_the_same_time(const char *of_left, const char *of_right) {
 /* Makes calls that cannot be distinguished, and waits for the probe: a breakpoint. */
 void arm(void) {
     const volatile unsigned char *evaluate = dlsym(RTLD_DEFAULT, EVALUATE);
-    if (!evaluate) fail("no evaluate_function");
+    if (!evaluate) fail("the search for evaluate_function");
     at_the_same_time("overlap", "overlap");
     for (int tries = 0; *evaluate != 0xcc; tries++) {
-        if (tries == 60000) fail("evaluate_function is not probed");
+        if (tries == 60000) fail("the wait for a probe at evaluate_function");
         usleep(1000);
     }
 }
@@ -155,11 +130,6 @@ __attribute__((noinline)) void bystander(void) { launch("bystander"); }
 static void *repeat_bystander(void *unused) {
     for (int i = 0; i < rounds; i++) bystander();
     return unused;
-}
-
-/* Initialises CUDA: the injected library waits there until warpscope knows what this process has mapped. */
-void start(void) {
-    if (cudaFree(NULL)) fail("cudaFree");
 }
 
 /* For Python: one call, with this work on both devices. */

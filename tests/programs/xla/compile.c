@@ -7,41 +7,12 @@
  * which function cannot be known. Prints `kernels N`.
  *
  * The functions `start` and `call` are for jit.py, which loads this as a library. */
-#include <pthread.h>
 #include <semaphore.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "../cuda.h"
+#include "../launch_by_name.h"
 #include "pools.h"
 
-enum { KERNELS = 64 };
-static struct { char *name, key; } kernels[KERNELS];
-static int known, launched;
-static void **fat_binary;
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-
-static void fail(const char *what) {
-    fprintf(stderr, "compile: %s\n", what);
-    exit(1);
-}
-
-/* Launches the kernel with this name. */
-__attribute__((noinline)) void work(void *name) {
-    int i = 0;
-    pthread_mutex_lock(&mutex);
-    if (!fat_binary) fat_binary = __cudaRegisterFatBinary(NULL);
-    while (i < known && strcmp(kernels[i].name, name)) i++;
-    if (i == KERNELS) fail("too many kernels");
-    if (i == known) {
-        kernels[known++].name = strdup(name);
-        __cudaRegisterFunction(fat_binary, &kernels[i].key, kernels[i].name, kernels[i].name, -1, NULL, NULL, NULL, NULL, NULL);
-    }
-    launched++;
-    pthread_mutex_unlock(&mutex);
-    if (cudaLaunchKernel(&kernels[i].key, (dim3){1, 1, 1}, (dim3){32, 1, 1}, NULL, 0, NULL)) fail("cudaLaunchKernel");
-}
+__attribute__((noinline)) void work(void *name) { launch(name); }
 
 /* One task for each pool and form. */
 #define FUNCTION(name, pool, state)                                                                                        \
@@ -94,11 +65,6 @@ __attribute__((noinline)) void beside(void) { pool_schedule(EIGEN, OUTSIDE, work
 static void *repeat_beside(void *unused) {
     for (int i = 0; i < rounds; i++) beside();
     return unused;
-}
-
-/* Initialises CUDA: the injected library waits there until warpscope knows what this process has mapped. */
-void start(void) {
-    if (cudaFree(NULL)) fail("cudaFree");
 }
 
 /* For Python: one task, and waits for it. */
