@@ -28,13 +28,16 @@ pub struct TaskCall {
     pub register: u8,
     /// If the address is in memory: its distance from the register's value.
     pub memory: Option<i32>,
+    /// The thread that hands the task over runs it itself.
+    pub at_once: bool,
 }
 
 impl TaskCall {
     fn cookie(&self) -> u64 {
         let register = u64::from(u32::from(self.register) & called::CALL_REGISTER.0);
         let memory = |distance: i32| u64::from(called::CALL_MEMORY.0) | u64::from(distance as u32) << 32;
-        register | self.memory.map_or(0, memory)
+        let at_once = if self.at_once { called::CALL_AT_ONCE.0 } else { 0 };
+        register | self.memory.map_or(0, memory) | u64::from(at_once)
     }
 }
 

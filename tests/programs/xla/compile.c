@@ -27,6 +27,12 @@ FUNCTION(worker_outside, WORKER, OUTSIDE)
 FUNCTION(queue_inside, QUEUE, INSIDE)
 FUNCTION(queue_outside, QUEUE, OUTSIDE)
 
+/* Tasks that are run at once. */
+__attribute__((noinline)) void full(void) {
+    pool_schedule(FULL, INSIDE, work, "full>work");
+    pool_schedule(FULL, OUTSIDE, work, "full>work");
+}
+
 /* Tasks that hand over others, to the same pool and to another one: all belong under the first call. */
 __attribute__((noinline)) void third(void *unused) {
     (void)unused;
@@ -37,6 +43,7 @@ __attribute__((noinline)) void second(void *unused) {
     (void)unused;
     pool_schedule(EIGEN, OUTSIDE, third, NULL);
     pool_schedule(EIGEN, INSIDE, work, "chain|work");
+    pool_schedule(FULL, OUTSIDE, work, "chain|second>work");
     work("chain|second");
 }
 __attribute__((noinline)) void chain(void) { pool_schedule(QUEUE, OUTSIDE, second, NULL); }
@@ -81,6 +88,7 @@ int main(int count, char **arguments) {
     pthread_create(&other, NULL, repeat_beside, NULL);
     for (int i = 0; i < rounds; i++) {
         eigen_inside(), eigen_outside(), worker_inside(), worker_outside(), queue_inside(), queue_outside();
+        full();
         chain();
         equal();
         pool_wait();

@@ -102,8 +102,12 @@ private:
     Tasks<std::function<void()>> tasks;
 };
 template <class Environment>
-__attribute__((noinline)) void ThreadPoolTempl<Environment>::ScheduleWithHint(std::function<void()> task, int, int) {
-    tasks.push(std::move(task));
+__attribute__((noinline)) void ThreadPoolTempl<Environment>::ScheduleWithHint(std::function<void()> task, int start, int limit) {
+    std::function<void()> moved = std::move(task);
+    if (start < limit)
+        tasks.push(std::move(moved));
+    else
+        moved();
 }
 template <class Environment> __attribute__((noinline)) void ThreadPoolTempl<Environment>::WorkerLoop(int) {
     for (;;) {
@@ -157,6 +161,7 @@ template <class Task> static void schedule(enum pool pool, Task task) {
     case EIGEN: return pools().eigen.ScheduleWithHint(std::move(task), 0, 2);
     case WORKER: return pools().worker.Schedule(std::move(task));
     case QUEUE: return pools().queue.Schedule(std::move(task));
+    case FULL: return pools().eigen.ScheduleWithHint(std::move(task), 0, 0);
     }
 }
 

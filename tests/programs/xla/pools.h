@@ -2,8 +2,8 @@
 #ifndef TEST_POOLS_H
 #define TEST_POOLS_H
 
-/* EIGEN has two threads, WORKER has one, and QUEUE starts one for each task that finds none idle. */
-enum pool { EIGEN, WORKER, QUEUE };
+/* EIGEN has two threads, the others have one. FULL is EIGEN with a full queue: it runs a task at once. */
+enum pool { EIGEN, WORKER, QUEUE, FULL };
 /* Where the callable keeps the task: in itself, so that equal tasks look alike, or in memory of its own. */
 enum state { INSIDE, OUTSIDE };
 

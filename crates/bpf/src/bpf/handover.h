@@ -402,13 +402,18 @@ static __always_inline u64 called_function(const volatile struct pt_regs *ctx, u
 /* At an instruction that calls a task, or another function: the first argument of a task is its state. */
 static __always_inline int task_begun(struct pt_regs *ctx)
 {
-	u64 function = called_function(ctx, bpf_get_attach_cookie(ctx));
+	u64 call = bpf_get_attach_cookie(ctx), function = called_function(ctx, call);
 	struct image *image = image_of(bpf_get_current_pid_tgid() >> 32);
 	struct handing_thread *thread = image ? handing_thread(image) : 0;
 	struct callable_key keys[2] = {};
 
-	if (image && thread && read_task(keys, image, PT_REGS_PARM1(ctx)) && keys[0].invoker == function)
-		thread->node = begin_task(keys);
+	u32 cause;
+
+	if (!image || !thread || !read_task(keys, image, PT_REGS_PARM1(ctx)) || keys[0].invoker != function)
+		return 0;
+	cause = begin_task(keys);
+	if (!(call & CALL_AT_ONCE))
+		thread->node = cause;
 	return 0;
 }
 

@@ -24,7 +24,7 @@ const POOLS: [(&str, &str); 3] = [
 
 /// Some times what the library of JAX 0.11 has: 17 MB of symbols and 85 MB of names.
 const BUDGET: Budget = Budget { symbols: 128 << 20, strings: 512 << 20, ..Budget::RECORDING };
-/// The most indirect calls of a loop. Real ones have up to seven.
+/// The most indirect calls of a function. Real ones have up to twelve.
 const MOST_CALLS: usize = 64;
 
 /// The pools of one file.
@@ -54,15 +54,12 @@ impl Pools {
                 functions.max_by_key(|function| function.size())
             };
             let (Some(schedule), Some(work)) = (whole(schedule), whole(work)) else { continue };
-            let code = (work.size() <= LARGEST).then(|| read(&file, work.offset, work.size(), "code").ok()).flatten();
-            let found = code.and_then(|code| probes::indirect_calls(&code));
-            let Some(at) = found.filter(|calls| calls.len() <= MOST_CALLS) else { continue };
+            let (Some(begun), Some(at_once)) = (task_calls(&file, &work, false), task_calls(&file, &schedule, true))
+            else {
+                continue;
+            };
             takes.push(schedule.offset);
-            calls.extend(at.iter().map(|call| TaskCall {
-                offset: work.offset + call.at,
-                register: call.register,
-                memory: call.memory,
-            }));
+            calls.extend(begun.into_iter().chain(at_once));
             loops.push(work);
         }
         let segments = elf.segments.clone();
@@ -79,4 +76,17 @@ impl Pools {
     pub fn watch(&self, recorder: &mut Recorder) -> bpf::Result<()> {
         recorder.watch_tasks(&procfs::open_file(&self.file), &self.takes, &self.calls)
     }
+}
+
+/// Returns the instructions of a function that may call a task.
+fn task_calls(file: &File, function: &Function, at_once: bool) -> Option<Vec<TaskCall>> {
+    let code = (function.size() <= LARGEST).then(|| read(file, function.offset, function.size(), "code").ok())??;
+    let calls = probes::indirect_calls(&code).filter(|calls| calls.len() <= MOST_CALLS)?;
+    let call = |call: probes::IndirectCall| TaskCall {
+        offset: function.offset + call.at,
+        register: call.register,
+        memory: call.memory,
+        at_once,
+    };
+    Some(calls.into_iter().map(call).collect())
 }

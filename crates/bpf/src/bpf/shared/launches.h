@@ -52,6 +52,7 @@ struct handover_record {
 enum called {
 	CALL_REGISTER = 0xf,
 	CALL_MEMORY = 0x10, /* the function's address is in memory there */
+	CALL_AT_ONCE = 0x20, /* the thread that hands a task over runs it itself */
 };
 
 /* A thread of a Python process was started. */
