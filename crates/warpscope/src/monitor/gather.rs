@@ -48,6 +48,7 @@ impl<T> ByProcess<T> {
 impl Monitor {
     /// Returns the current state of all processes. Ended processes are included for the last time.
     pub fn snapshot(&mut self) -> Snapshot {
+        let read = bpf::now();
         let recorder = &self.collector.recorder;
         if let Err(error) = recorder.add_repeated() {
             self.collector.sink.notes.add(format!("some launches are not counted yet: {error}"));
@@ -109,7 +110,8 @@ impl Monitor {
                 suspects::add(&mut process, id, &held, &self.growth, state, &self.namer);
             }
             if let Some(known) = state.processes.get_mut(&id) {
-                known.reported = known.ended && (process.unnamed_launches == 0 || known.had_time_for_names(now));
+                // The end of a process may be known before its last sums: those are read first.
+                known.reported = known.is_final(read, now, process.unnamed_launches == 0);
                 process.ended = known.reported;
             }
             // A child of a followed process may never call CUDA.

@@ -105,9 +105,11 @@ impl Process {
         if self.ended { self.ended_at } else { now }
     }
 
-    /// Whether it ended so long ago that the names of its kernels would be resolved by now.
-    pub fn had_time_for_names(&self, now: u64) -> bool {
-        self.ended && now.saturating_sub(self.ended_at) >= TO_NAME_NS
+    /// Whether nothing about it can change after a snapshot whose sums were read from the time `read` on: it had ended by
+    /// then, and its kernels are `named`, or would be by now.
+    pub fn is_final(&self, read: u64, now: u64, named: bool) -> bool {
+        let had_time = now.saturating_sub(self.ended_at) >= TO_NAME_NS;
+        self.ended && self.ended_at <= read && (named || had_time)
     }
 }
 
@@ -316,5 +318,23 @@ impl Notes {
     /// Returns the most recent notes, newest last.
     pub fn all(&self) -> Vec<String> {
         self.last.iter().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a process is reported for the last time only by a snapshot whose sums were read after its end.
+    #[test]
+    fn ended_processes_are_final_once_their_sums_were_read() {
+        let mut process = Process::default();
+        assert!(!process.is_final(10, 20, true), "it has not ended");
+        process.end(15);
+        assert!(!process.is_final(14, 20, true), "it ended while the snapshot was made");
+        assert!(process.is_final(15, 20, true));
+        assert!(!process.is_final(16, 20, false) && process.is_final(16, 15 + TO_NAME_NS, false), "names take time");
+        process.end(100);
+        assert!(process.is_final(16, 20, true), "it ends once");
     }
 }
