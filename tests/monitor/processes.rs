@@ -316,6 +316,38 @@ fn one_process_is_watched() {
     other.end();
 }
 
+/// Check that a short process is counted completely if it runs while the monitor makes its first snapshot.
+#[test]
+fn processes_that_end_during_a_snapshot_are_counted() {
+    let libraries = programs::libraries();
+    let files = ["libcudart.so", "libcuda.so.1"].map(|name| libraries.join(name).display().to_string());
+    for round in 0..10 {
+        let scene = Scene::new();
+        let (input, gate) = std::io::pipe().expect("a pipe");
+        let mut command = scene.bare("sh");
+        let script = format!("read go; exec {}", programs::program("calls"));
+        command.args(["-c", &script]).stdin(input).env("LD_LIBRARY_PATH", &libraries);
+        let target = Running::start(&mut command);
+        let pid = target.pid().to_string();
+        let options = ["monitor", "-v", "--metrics-addr", "", "--display-interval", "60", "--no-nvml", "-p", &pid];
+        let mut monitor = Running::start(scene.warpscope(&options).args(files.iter().flat_map(|file| ["--lib", file])));
+        monitor.stderr_until("monitoring");
+        drop(gate);
+        target.wait().exits(0);
+        let shown = monitor.wait().exits(0);
+        let launches = |kernel: &str| {
+            let line = shown.out().lines().find(|line| line.ends_with(kernel))?;
+            line.split_whitespace().nth(2)
+        };
+        assert_eq!(
+            (launches("calls_runtime"), launches("calls_driver")),
+            (Some("3"), Some("2")),
+            "round {round}: {}",
+            shown.out()
+        );
+    }
+}
+
 /// Check that kernels have names if the process requested their handles before the monitor started.
 #[test]
 fn kernels_of_kept_handles_have_names() {
