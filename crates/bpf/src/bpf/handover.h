@@ -98,7 +98,7 @@ struct callable_key {
 
 /*
  * How many tasks with a key have been handed over and have not begun, in the upper half, and their cause, which is unknown if
- * they have different ones. Every task has both keys. Nothing is deleted: counts of 0 are replaced when the map is full.
+ * they have different ones. Every task has both keys. Nothing is deleted: a full map drops what was not used for the longest time.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -134,9 +134,21 @@ static __always_inline u64 graph_task(u64 reference)
 	return task;
 }
 
+/* Takes the stacks of the caller, at the entry or at a return instruction of a function. */
+static __always_inline void take_caller(struct pt_regs *ctx, struct image *image, u64 pid_tgid, u64 time, u64 *stack,
+					u64 *python)
+{
+	u64 sp = PT_REGS_SP(ctx), caller = 0;
+
+	bpf_probe_read_user(&caller, sizeof(caller), (void *)sp);
+	if (is_return_trap(caller))
+		caller = real_return(sp);
+	take_both(ctx, caller - 1, sp + 8, image, pid_tgid, time, stack, python);
+}
+
 static __always_inline int hand_over(struct pt_regs *ctx)
 {
-	u64 pid_tgid = bpf_get_current_pid_tgid(), own = own_pid_tgid(pid_tgid), sp = PT_REGS_SP(ctx), caller = 0;
+	u64 pid_tgid = bpf_get_current_pid_tgid(), own = own_pid_tgid(pid_tgid), sp = PT_REGS_SP(ctx);
 	struct image *image = image_of(pid_tgid >> 32);
 	struct handover_record record = { .type = RECORD_HANDOVER };
 	struct handing_thread *thread;
@@ -161,10 +173,7 @@ static __always_inline int hand_over(struct pt_regs *ctx)
 	record.tid = own;
 	record.id = __sync_fetch_and_add(&next_handover, 1);
 	record.cause = cause_of(image);
-	bpf_probe_read_user(&caller, sizeof(caller), (void *)sp);
-	if (is_return_trap(caller))
-		caller = real_return(sp);
-	take_both(ctx, caller - 1, sp + 8, image, pid_tgid, record.time, &record.stack, &record.python);
+	take_caller(ctx, image, pid_tgid, record.time, &record.stack, &record.python);
 	send(&record, sizeof(record), wake_seldom(), LOSS_STACK);
 
 	call = &thread->calls[thread->depth & (HANDING_DEPTH - 1)];
@@ -199,7 +208,7 @@ static __always_inline int hand_back(struct pt_regs *ctx)
 /* At the return instruction of get_and_increment. */
 static __always_inline int node_made(struct pt_regs *ctx)
 {
-	u64 pid_tgid = bpf_get_current_pid_tgid(), sp = PT_REGS_SP(ctx), caller = 0;
+	u64 pid_tgid = bpf_get_current_pid_tgid();
 	struct image *image = image_of(pid_tgid >> 32);
 	struct made_node made = { .tid = (u32)pid_tgid }, *before;
 	struct sequence_key key = { .sequence = PT_REGS_RC(ctx) };
@@ -212,10 +221,7 @@ static __always_inline int node_made(struct pt_regs *ctx)
 		before->tid = 0;
 		return 0;
 	}
-	bpf_probe_read_user(&caller, sizeof(caller), (void *)sp);
-	if (is_return_trap(caller))
-		caller = real_return(sp);
-	take_both(ctx, caller - 1, sp + 8, image, pid_tgid, bpf_ktime_get_ns(), &made.stack, &made.python);
+	take_caller(ctx, image, pid_tgid, bpf_ktime_get_ns(), &made.stack, &made.python);
 	bpf_map_update_elem(&made_nodes, &key, &made, BPF_ANY);
 	return 0;
 }
@@ -345,7 +351,7 @@ static __always_inline u32 begin_task(const struct callable_key keys[2])
 /* The cause of a task that the current thread hands over: that of the task that it runs itself, or this call. */
 static __always_inline u32 cause_of_task(struct pt_regs *ctx, struct image *image)
 {
-	u64 pid_tgid = bpf_get_current_pid_tgid(), own = own_pid_tgid(pid_tgid), sp = PT_REGS_SP(ctx), caller = 0;
+	u64 pid_tgid = bpf_get_current_pid_tgid(), own = own_pid_tgid(pid_tgid);
 	struct handing_thread *thread = bpf_task_storage_get(&handing_threads, bpf_get_current_task_btf(), 0, 0);
 	struct handover_record record = { .type = RECORD_TASK, .image = image->id };
 
@@ -355,10 +361,7 @@ static __always_inline u32 cause_of_task(struct pt_regs *ctx, struct image *imag
 	record.pid = own >> 32;
 	record.tid = own;
 	record.cause = cause_of(image);
-	bpf_probe_read_user(&caller, sizeof(caller), (void *)sp);
-	if (is_return_trap(caller))
-		caller = real_return(sp);
-	take_both(ctx, caller - 1, sp + 8, image, pid_tgid, record.time, &record.stack, &record.python);
+	take_caller(ctx, image, pid_tgid, record.time, &record.stack, &record.python);
 	return sent_cause(&record, CAUSE_UNKNOWN);
 }
 
@@ -406,7 +409,6 @@ static __always_inline int task_begun(struct pt_regs *ctx)
 	struct image *image = image_of(bpf_get_current_pid_tgid() >> 32);
 	struct handing_thread *thread = image ? handing_thread(image) : 0;
 	struct callable_key keys[2] = {};
-
 	u32 cause;
 
 	if (!image || !thread || !read_task(keys, image, PT_REGS_PARM1(ctx)) || keys[0].invoker != function)

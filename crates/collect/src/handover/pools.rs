@@ -22,7 +22,7 @@ const POOLS: [(&str, &str); 3] = [
     ("_ZN3tsl18UnboundedWorkQueue8ScheduleE", "_ZN3tsl18UnboundedWorkQueue16PooledThreadFuncE"),
 ];
 
-/// Some times what the library of JAX 0.11 has: 17 MB of symbols and 85 MB of names.
+/// Several times what the library of JAX 0.11 has: 17 MB of symbols and 85 MB of names.
 const BUDGET: Budget = Budget { symbols: 128 << 20, strings: 512 << 20, ..Budget::RECORDING };
 /// The most indirect calls of a function. Real ones have up to twelve.
 const MOST_CALLS: usize = 64;
