@@ -7,13 +7,19 @@ use core::cell::Cell;
 use core::ffi::c_void;
 use core::mem::{MaybeUninit, size_of};
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering, fence};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
 
+mod successors;
+
+use successors::Successors;
 use wire::known::{BYTES, Entry, Header, MOST_TRIED, MOST_WORDS, Python, bucket, python_row};
 
 static MEMORY: AtomicPtr<Header> = AtomicPtr::new(ptr::null_mut());
+/// The number of memories so far.
+static EPOCH: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
+    static SUCCESSORS: Successors = const { Successors::new() };
     /// The thread's stack: its lowest address and its end. Both 0 before the first query; the end is 1 if it is
     /// unknown.
     static STACK: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
@@ -31,6 +37,7 @@ pub fn open(descriptor: i32) {
     // that of an earlier session. It is never unmapped.
     let mapped = unsafe { libc::mmap(before.cast(), BYTES, libc::PROT_READ, flags, descriptor, 0) };
     if mapped != libc::MAP_FAILED {
+        EPOCH.fetch_add(1, Ordering::Relaxed);
         MEMORY.store(mapped.cast(), Ordering::Release);
     }
 }
@@ -94,21 +101,44 @@ pub extern "C" fn find(sp: u64, bp: u64) -> Found {
     // SAFETY: the mapping is `BYTES` long, and begins with a header.
     let header = unsafe { &*memory };
     let generation = header.generation.load(Ordering::Relaxed);
-    let mut at = header.buckets[bucket(sp, bp)].load(Ordering::Acquire);
-    for _ in 0..MOST_TRIED {
-        let offset = at as usize * 8;
-        if offset < size_of::<Header>() || offset > BYTES - Entry::size(MOST_WORDS) {
-            return UNKNOWN;
-        }
-        // SAFETY: an entry with the most words fits behind the offset, which is a multiple of 8; entries never change.
-        let entry = unsafe { &*memory.byte_add(offset).cast::<Entry>() };
+    let is_it = |entry: &Entry| {
         let here = entry.sp == sp && entry.bp == bp && entry.generation == generation;
-        if here && u64::from(entry.span) <= (end - sp) / 8 && is_same(entry, sp) {
-            return Found { stack: entry.stack, without_python: entry.without_python.into() };
+        here && u64::from(entry.span) <= (end - sp) / 8 && is_same(entry, sp)
+    };
+    SUCCESSORS.with(|successors| {
+        let expected = successors.expected(EPOCH.load(Ordering::Relaxed));
+        // SAFETY: the offset of an entry of this memory, or 0.
+        let mut found = unsafe { entry_at(memory, expected) }.filter(|entry| is_it(entry));
+        let mut at = expected;
+        if found.is_none() {
+            at = header.buckets[bucket(sp, bp)].load(Ordering::Acquire);
+            for _ in 0..MOST_TRIED {
+                // SAFETY: as above.
+                let Some(entry) = (unsafe { entry_at(memory, at) }) else { break };
+                if is_it(entry) {
+                    found = Some(entry);
+                    break;
+                }
+                at = entry.next;
+            }
         }
-        at = entry.next;
+        let Some(entry) = found else { return UNKNOWN };
+        successors.was(at);
+        Found { stack: entry.stack, without_python: entry.without_python.into() }
+    })
+}
+
+/// Returns the entry at an offset in units of 8 bytes; `None` if there is no room for one.
+///
+/// # Safety
+/// `memory` must be a mapping of [`BYTES`] bytes.
+unsafe fn entry_at<'a>(memory: *const Header, at: u32) -> Option<&'a Entry> {
+    let offset = at as usize * 8;
+    if offset < size_of::<Header>() || offset > BYTES - Entry::size(MOST_WORDS) {
+        return None;
     }
-    UNKNOWN
+    // SAFETY: an entry with the most words fits behind the offset, which is a multiple of 8; entries never change.
+    Some(unsafe { &*memory.byte_add(offset).cast::<Entry>() })
 }
 
 /// Whether all words that the walk read are unchanged.

@@ -13,7 +13,7 @@ use core::mem::transmute;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use wire::known::{MOST_PYTHON_FRAMES, Python, mix};
+use wire::known::{MOST_PYTHON_FRAMES, Python, PythonHash};
 
 use crate::{known_stacks, lifecycle};
 
@@ -24,6 +24,33 @@ static HOLDS_LOCK: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 thread_local! {
     /// Whether this is the main thread, once known.
     static IS_MAIN: Cell<Option<bool>> = const { Cell::new(None) };
+    /// See [`Callers`].
+    static CALLERS: Callers = const { Callers([const { Cell::new(0) }; Callers::PLACES]) };
+}
+
+/// The frame that called each frame, as last seen: only a prediction. Each frame has the address of the next one, and most are not in
+/// the nearest cache, so a processor that had to wait for each address would wait for one frame after the other.
+struct Callers([Cell<u64>; Self::PLACES]);
+
+impl Callers {
+    /// A power of two. Frames lie one behind the other, and are larger than a unit: those of 32 KiB have places of their own.
+    const PLACES: usize = 512;
+    const UNIT: u32 = 64;
+
+    /// Returns the caller of a frame, which is `actual`. Where that was predicted, the processor need not wait for it: the
+    /// result is then read from the prediction. A compiler would use `actual`, being equal, hence volatile.
+    #[inline(always)]
+    fn follow(&self, frame: u64, actual: u64) -> u64 {
+        let place = self.0[(frame / u64::from(Self::UNIT)) as usize % Self::PLACES].as_ptr();
+        // SAFETY: the address of a cell of this thread.
+        unsafe {
+            if place.read_volatile() == actual {
+                return place.read_volatile();
+            }
+            place.write_volatile(actual);
+        }
+        actual
+    }
 }
 
 /// A copy of the interpreter's layout. It stays valid when the shared memory is released: threads may be using it.
@@ -97,17 +124,18 @@ unsafe fn hash_frames(layout: &Python, state: u64) -> u64 {
         if frame == 0 || created == 0 {
             return 0;
         }
-        let mut hash = u64::from(layout.image);
-        for _ in 0..MOST_PYTHON_FRAMES {
-            if frame == 0 {
-                break;
+        CALLERS.with(|callers| {
+            let mut hash = PythonHash::EMPTY;
+            for _ in 0..MOST_PYTHON_FRAMES {
+                if frame == 0 {
+                    break;
+                }
+                let owner = at(frame.wrapping_add(layout.frame_owner.into())).cast::<u8>().read_volatile();
+                hash = hash.with(word(frame, layout.frame_code), word(frame, layout.frame_instruction), owner);
+                frame = callers.follow(frame, word(frame, layout.frame_previous));
             }
-            let owner = at(frame.wrapping_add(layout.frame_owner.into())).cast::<u8>().read_volatile();
-            hash = mix(hash, word(frame, layout.frame_code));
-            hash = mix(hash, word(frame, layout.frame_instruction) ^ u64::from(owner) << 56);
-            frame = word(frame, layout.frame_previous);
-        }
-        mix(hash, created.into())
+            hash.stack(layout.image, created)
+        })
     }
 }
 

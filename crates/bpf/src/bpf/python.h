@@ -148,6 +148,9 @@ static long python_step(u32 index, struct python_walker *walker)
 	return 0;
 }
 
+/* Odd, so that no power of it is 0. */
+#define PYTHON_FACTOR 0xd1342543de82ef95ull
+
 /* Adds one frame to the hash that identifies cached stacks. */
 static long hash_frame(u32 index, struct python_walker *walker)
 {
@@ -160,13 +163,15 @@ static long hash_frame(u32 index, struct python_walker *walker)
 		return 1;
 	at = read_frame(walker, scratch->frame);
 	if (at > PYTHON_PAGE) {
-		scratch->quick = 0;
+		scratch->factor = 0;
 		return 1;
 	}
 	copy = scratch->bytes + at;
 	scratch->frame = field_word(copy, process->frame_previous);
-	scratch->quick = mix(mix(scratch->quick, field_word(copy, process->frame_code)),
-			     instruction_word(process, copy) ^ (u64)entry_byte(process, copy) << 56);
+	scratch->quick += mix(field_word(copy, process->frame_code) * PYTHON_FACTOR,
+			      instruction_word(process, copy) ^ (u64)entry_byte(process, copy) << 56) *
+			  scratch->factor;
+	scratch->factor *= PYTHON_FACTOR;
 	return 0;
 }
 
@@ -176,12 +181,12 @@ static __always_inline void hash_frames(struct python_walker *walker)
 	struct python_scratch *scratch = walker->scratch;
 	u64 first = scratch->frame;
 
-	scratch->quick = scratch->image;
+	scratch->quick = 0;
+	scratch->factor = 1;
 	scratch->window_bytes = 0;
 	bpf_loop(PYTHON_STEPS, hash_frame, walker, 0);
 	scratch->frame = first;
-	if (scratch->quick)
-		scratch->quick = mix(scratch->quick, scratch->made);
+	scratch->quick = scratch->factor ? mix(mix(scratch->quick, scratch->image), scratch->made) : 0;
 }
 
 /* Copies the characters of a str object: the first ones of a name, the last ones of a file. */

@@ -59,6 +59,7 @@ struct python_scratch {
 	u64 frame;
 	u64 hash;
 	u64 quick; /* the hash for the cache; 0 if the stack cannot be cached */
+	u64 factor; /* of the next frame in it; 0 if a frame cannot be read */
 	u64 made; /* the number of code objects created so far; 0 if unknown */
 	u64 look; /* code objects checked under this number need no further check */
 	u64 window; /* the address of the first byte in `bytes` */
