@@ -20,6 +20,7 @@ def parse(description, steps, warm_up=20):
     parser.add_argument("--warm-up", type=int, default=warm_up)
     parser.add_argument("--profiler", choices=["plain", "stacks"], help="run under torch.profiler")
     parser.add_argument("--repeat", metavar="LIBRARY", help="repeat until standard input is closed; the library is the bare CUPTI client")
+    parser.add_argument("--block", type=float, default=0.05, help="with --repeat: about how many seconds a block of steps takes")
     return parser.parse_args()
 
 
@@ -39,7 +40,7 @@ def run(options, step, launches_per_step):
         step()
     torch.cuda.synchronize()
     if options.repeat:
-        repeat(options.repeat, step)
+        repeat(options.repeat, step, options.block)
         return
     with profiler(options.profiler):
         # The profiler's start-up time is not part of a step.
@@ -53,13 +54,13 @@ def run(options, step, launches_per_step):
     print(f"us_per_step {seconds * 1e6 / options.steps:.3f} launches_per_step {launches_per_step}", flush=True)
 
 
-def repeat(library, step):
-    """Repeats blocks of about 50 ms. Between two blocks, the lines `enable` and `disable` control the bare CUPTI client, and `start` and
+def repeat(library, step, seconds):
+    """Repeats blocks of about so many seconds. Between two blocks, the lines `enable` and `disable` control the bare CUPTI client, and `start` and
     `stop` torch.profiler."""
     begin = time.perf_counter()
     step()
     torch.cuda.synchronize()
-    steps = max(1, round(0.05 / (time.perf_counter() - begin)))
+    steps = max(1, round(seconds / (time.perf_counter() - begin)))
     client = own = None
     while True:
         while select.select([sys.stdin], [], [], 0)[0]:

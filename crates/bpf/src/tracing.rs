@@ -2,6 +2,7 @@
 
 use std::{
     path::Path,
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -97,15 +98,15 @@ impl Recorder {
         Ok((watch, begun.elapsed()))
     }
 
-    /// Stops watching files. The kernel takes tens of milliseconds for each, so a separate thread waits for it.
-    pub fn unwatch(&mut self, watches: &[Watch]) {
+    /// Stops watching files. The kernel takes tens of milliseconds for each, so a separate thread waits for it, which is returned.
+    pub fn unwatch(&mut self, watches: &[Watch]) -> Option<JoinHandle<()>> {
         let mut links: Vec<Link> = watches.iter().filter_map(|watch| self.watches.remove(&watch.0)).flatten().collect();
         if links.is_empty() {
-            return;
+            return None;
         }
         // In reverse order, as in `end_trace`. If no thread can be started, they are detached here.
         let detach = move || while links.pop().is_some() {};
-        let _ = std::thread::Builder::new().name("unwatch".into()).spawn(detach);
+        std::thread::Builder::new().name("unwatch".into()).spawn(detach).ok()
     }
 
     fn watch_many(&self, file: &Path, probes: &[Probe]) -> libbpf_rs::Result<Vec<Link>> {

@@ -2,6 +2,7 @@
 
 use std::{
     fs::File,
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -14,8 +15,9 @@ use super::file::Identity;
 use crate::process::procfs;
 
 /// The probes of all files that can be removed.
-#[derive(Default)]
 pub struct Pausable {
+    /// Whether the probes of a function can be removed.
+    takes: fn(&Gather) -> bool,
     files: Vec<Probed>,
     /// When they were removed; `None` while they are attached.
     since: Option<Instant>,
@@ -42,9 +44,23 @@ impl Probed {
 }
 
 impl Pausable {
-    /// Whether the probes of a function can be removed. Live memory and the names of kernels need every call.
-    pub fn takes(gather: &Gather) -> bool {
-        gather.memory == Memory::None && !gather.names_kernels
+    /// The probes that do not need every call: live memory and the names of kernels do.
+    pub fn counts() -> Self {
+        Self::new(|gather| gather.memory == Memory::None && !gather.names_kernels)
+    }
+
+    /// The probes at launches, and those that name their kernels.
+    pub fn launches() -> Self {
+        Self::new(|gather| gather.launches.is_some() || gather.names_kernels)
+    }
+
+    fn new(takes: fn(&Gather) -> bool) -> Self {
+        Self { takes, files: Vec::new(), since: None, paused: Duration::ZERO }
+    }
+
+    /// Whether the probes of a function can be removed.
+    pub fn takes(&self, gather: &Gather) -> bool {
+        (self.takes)(gather)
     }
 
     /// Adds the probes of a file, and attaches them unless they are paused; returns how long that took.
@@ -61,13 +77,11 @@ impl Pausable {
         Ok(spent)
     }
 
-    /// Removes all probes.
-    pub fn pause(&mut self, recorder: &mut Recorder) {
-        if self.since.is_none() {
-            self.since = Some(Instant::now());
-            let watches: Vec<Watch> = self.files.iter_mut().filter_map(|probed| probed.watch.take()).collect();
-            recorder.unwatch(&watches);
-        }
+    /// Removes all probes; returns the thread that does it.
+    pub fn pause(&mut self, recorder: &mut Recorder) -> Option<JoinHandle<()>> {
+        self.since = self.since.or_else(|| Some(Instant::now()));
+        let watches: Vec<Watch> = self.files.iter_mut().filter_map(|probed| probed.watch.take()).collect();
+        recorder.unwatch(&watches)
     }
 
     /// Attaches all probes again. Files that cannot be probed any more are dropped.

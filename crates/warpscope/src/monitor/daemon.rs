@@ -104,15 +104,15 @@ impl Monitor {
         .require_mappings()?;
         let wanted = Wanted::new(Selection::default(), Vec::new(), Vec::new());
         let mut libraries = Libraries::new(wanted, choice::choice(&options)).for_daemon();
-        if options.max_overhead.is_some() {
-            libraries = libraries.pausable();
+        let limit = options.max_overhead.map(Limit::new);
+        if let Some(limit) = &limit {
+            libraries = libraries.pausable(limit.pausable());
         }
         if !prepared.can_watch_many() {
             libraries.wanted.shorten()?;
         }
         let mut collector = prepared.collect(signals, State::default());
         collector.trace = Some(Tracer::by_name(libraries, all));
-        let limit = options.max_overhead.map(Limit::new);
         let namer = Namer::start().context("cannot start the thread for names")?;
         let mut monitor = Self {
             collector,

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use collect::{Collector, process::procfs};
+use collect::{Collector, calls::pausable::Pausable, process::procfs};
 
 use super::state::State;
 
@@ -14,6 +14,10 @@ const TRAP_NS: u64 = 700;
 const WINDOW: Duration = Duration::from_secs(1);
 /// The longest time without these counts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// For benchmarks: the probes at launches are attached and removed in turns of so many milliseconds, whatever they cost, and the
+/// times are printed.
+const TURNS_VARIABLE: &str = "WARPSCOPE_TURNS";
 
 const NOTE: &str = "launches, copies and errors are counted only part of the time, to stay within --max-overhead: \
     divide rates by the share of time not in warpscope_paused_seconds_total";
@@ -32,34 +36,50 @@ pub struct Limit {
     before: Figures,
     /// While counts are paused: until when.
     until: Option<Instant>,
+    /// The length of every window and pause, if the cost does not decide.
+    turns: Option<Duration>,
 }
 
 impl Limit {
     /// Creates a limit, in percent of the CPU time of the watched processes.
     pub fn new(percent: f64) -> Self {
-        Self { percent, since: Instant::now(), before: Figures::default(), until: None }
+        let turns = std::env::var(TURNS_VARIABLE).ok().and_then(|given| given.parse().ok()).map(Duration::from_millis);
+        Self { percent, since: Instant::now(), before: Figures::default(), until: None, turns }
+    }
+
+    /// The probes that are removed in a pause.
+    pub fn pausable(&self) -> Pausable {
+        if self.turns.is_some() { Pausable::launches() } else { Pausable::counts() }
     }
 
     /// Ends a pause that is over, or begins one if the last window exceeded the budget.
     pub fn advance(&mut self, collector: &mut Collector<State>) {
-        let now = Instant::now();
-        if self.until.is_some_and(|until| now < until) || (self.until.is_none() && now - self.since < WINDOW) {
+        let (now, window) = (Instant::now(), self.turns.unwrap_or(WINDOW));
+        if self.until.is_some_and(|until| now < until) || (self.until.is_none() && now - self.since < window) {
             return;
         }
         let figures = figures(collector);
         let Collector { recorder, sink, trace: Some(trace), .. } = collector else { return };
         let Some(pausable) = &mut trace.libraries.pausable else { return };
+        let begun = bpf::now();
         if self.until.take().is_some() {
             pausable.resume(recorder);
         } else {
             let (cost, cpu) = (figures.cost_ns - self.before.cost_ns, figures.cpu_ns.abs_diff(self.before.cpu_ns));
-            if let Some(pause) = pause_after(now - self.since, cost, cpu, self.percent) {
-                pausable.pause(recorder);
+            if let Some(pause) = self.turns.or_else(|| pause_after(now - self.since, cost, cpu, self.percent)) {
+                let removal = pausable.pause(recorder);
                 sink.notes.add(NOTE.into());
-                self.until = Some(now + pause);
+                if let Some(removal) = removal.filter(|_| self.turns.is_some()) {
+                    let _ = removal.join();
+                }
+                self.until = Some(Instant::now() + pause);
             }
         }
-        (self.since, self.before) = (now, figures);
+        if self.turns.is_some() {
+            let turn = if self.until.is_some() { "pause" } else { "watch" };
+            eprintln!("{turn}: attached or removed from {begun} to {}", bpf::now());
+        }
+        (self.since, self.before) = (Instant::now(), figures);
     }
 }
 
