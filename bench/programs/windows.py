@@ -18,8 +18,8 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# Every stack, records during half of the time.
-SAMPLING = "0,1"
+# Records during half of the time; the stacks of all launches in them, or of one in 256.
+ALL_STACKS, FEW_STACKS = "0,1", "8,1"
 STEPS = {"train_small": 350, "decode": 2.5}
 
 
@@ -28,7 +28,7 @@ def run(options, directory):
     steps = round(STEPS[options.program] * options.seconds)
     program = [sys.executable, HERE / f"{options.program}.py", "--steps", steps]
     command = [options.warpscope, "record", "--as-root", "-q", "-o", recording, "--", *program]
-    environment = os.environ | {"WARPSCOPE_SAMPLING": SAMPLING}
+    environment = os.environ | {"WARPSCOPE_SAMPLING": FEW_STACKS if options.without_stacks else ALL_STACKS}
     subprocess.run([str(part) for part in command], env=environment, check=True, stdout=subprocess.DEVNULL)
     report = subprocess.run([options.warpscope, "report", "--json", recording], check=True, capture_output=True, text=True).stdout
     sampling = json.loads(report)["sampling"]
@@ -44,6 +44,7 @@ def main():
     parser.add_argument("--program", default="train_small", choices=list(STEPS))
     parser.add_argument("--seconds", type=float, default=20, help="about how long a run takes")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--without-stacks", action="store_true", help="take only one stack in 256: what the rest of record costs")
     options = parser.parse_args()
     ratios = []
     for _ in range(options.runs):
