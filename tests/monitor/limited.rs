@@ -50,7 +50,7 @@ fn launches_pause_and_memory_does_not() {
 #[test]
 fn counting_resumes() {
     let scene = Scene::new();
-    let (monitor, pilot) = Monitor::with_pilot(&scene, "--max-overhead 12");
+    let (monitor, pilot) = Monitor::with_pilot(&scene, "--max-overhead 20");
     let mut program = Watched::start(&scene);
     wait_until("counting pauses", || {
         program.does("launch 2000");
