@@ -77,7 +77,12 @@ impl Pausable {
         Ok(spent)
     }
 
-    /// Removes all probes; returns the thread that does it.
+    /// Whether the probes are attached.
+    pub fn is_attached(&self) -> bool {
+        self.since.is_none()
+    }
+
+    /// Removes all probes; returns the thread that does it, if there are any.
     pub fn pause(&mut self, recorder: &mut Recorder) -> Option<JoinHandle<()>> {
         self.since = self.since.or_else(|| Some(Instant::now()));
         let watches: Vec<Watch> = self.files.iter_mut().filter_map(|probed| probed.watch.take()).collect();

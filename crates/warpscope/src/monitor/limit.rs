@@ -1,7 +1,10 @@
 //! Keeps the monitor's cost within a budget (`--max-overhead`): if it is exceeded, launches, copies and errors are
 //! counted only part of the time. Memory and the names of kernels need every call, so their functions stay watched.
 
-use std::time::{Duration, Instant};
+use std::{
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
 
 use collect::{Collector, calls::pausable::Pausable, process::procfs};
 
@@ -43,6 +46,8 @@ pub struct Limit {
     percent: f64,
     since: Instant,
     before: Figures,
+    /// The thread that removes the probes at the end of a window, and when it began. This takes a while, which is part of the window.
+    removal: Option<(JoinHandle<()>, u64)>,
     /// While counts are paused: until when.
     until: Option<Instant>,
     /// The cost in percent during the last pause: some probes stay.
@@ -55,7 +60,15 @@ impl Limit {
     /// Creates a limit, in percent of the CPU time of the watched processes.
     pub fn new(percent: f64) -> Self {
         let turns = std::env::var(TURNS_VARIABLE).ok().and_then(|given| given.parse().ok()).map(Duration::from_millis);
-        Self { percent, since: Instant::now(), before: Figures::default(), until: None, rest: 0.0, turns }
+        Self {
+            percent,
+            since: Instant::now(),
+            before: Figures::default(),
+            removal: None,
+            until: None,
+            rest: 0.0,
+            turns,
+        }
     }
 
     /// The probes that are removed in a pause.
@@ -65,31 +78,36 @@ impl Limit {
 
     /// Ends a pause that is over, or begins one if the last window exceeded the budget.
     pub fn advance(&mut self, collector: &mut Collector<State>) {
-        let (now, window) = (Instant::now(), self.turns.unwrap_or(WINDOW));
-        if self.until.is_some_and(|until| now < until) || (self.until.is_none() && now - self.since < window) {
+        let now = Instant::now();
+        let is_over = match (&self.removal, self.until) {
+            (Some((thread, _)), _) => thread.is_finished(),
+            (None, Some(until)) => now >= until,
+            (None, None) => now - self.since >= self.turns.unwrap_or(WINDOW),
+        };
+        if !is_over {
             return;
         }
         let figures = figures(collector);
         let Collector { recorder, sink, trace: Some(trace), .. } = collector else { return };
         let Some(pausable) = &mut trace.libraries.pausable else { return };
-        let begun = bpf::now();
         let (time, cost) = (now - self.since, figures.percent_since(&self.before, now - self.since));
+        let begun = self.removal.take().map_or(bpf::now(), |(_, begun)| begun);
+        let pause = self.turns.or_else(|| pause_after(time, cost, self.rest, self.percent));
         if self.until.take().is_some() {
             self.rest = cost;
             pausable.resume(recorder);
-        } else if let Some(pause) = self.turns.or_else(|| pause_after(time, cost, self.rest, self.percent)) {
-            let removal = pausable.pause(recorder);
+        } else if !pausable.is_attached() {
+            self.until = Some(now + pause.unwrap_or(WINDOW));
+        } else if pause.is_some() {
             sink.notes.add(NOTE.into());
-            if let Some(removal) = removal.filter(|_| self.turns.is_some()) {
-                let _ = removal.join();
-            }
-            self.until = Some(Instant::now() + pause);
+            self.removal = pausable.pause(recorder).map(|thread| (thread, begun));
+            return;
         }
         if self.turns.is_some() {
             let turn = if self.until.is_some() { "pause" } else { "watch" };
             eprintln!("{turn}: attached or removed from {begun} to {}", bpf::now());
         }
-        (self.since, self.before) = (Instant::now(), figures);
+        (self.since, self.before) = (now, figures);
     }
 }
 
