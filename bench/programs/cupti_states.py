@@ -39,22 +39,25 @@ def block(step, steps):
     return time.perf_counter() - begin
 
 
-def compare(step, client, calls, pairs):
-    """Returns the ratio of each block in the state to those before and after it."""
-    steps = max(1, round(BLOCK_SECONDS / block(step, 1)))
+def compare(step, pairs, seconds, on, off):
+    """Returns the ratio of each block of about so many seconds after `on` to the blocks before and after it, which are after `off`."""
+    steps = max(1, round(seconds / block(step, 1)))
     ratios, before = [], block(step, steps)
     for _ in range(pairs):
-        for call in calls:
-            getattr(client, f"bare_cupti_{call}")()
+        on()
         step()
         here = block(step, steps)
-        if client.bare_cupti_finalize() != 0:
-            raise SystemExit("cuptiFinalize failed")
+        off()
         step()
         after = block(step, steps)
         ratios.append(2 * here / (before + after))
         before = after
     return ratios
+
+
+def show(title, ratios):
+    error = statistics.stdev(ratios) / len(ratios) ** 0.5
+    print(f"{title:<26} {statistics.mean(ratios):.3f} +- {error:.3f}, median {statistics.median(ratios):.3f}", flush=True)
 
 
 def main():
@@ -71,10 +74,18 @@ def main():
     step = importlib.import_module(options.program).short_step()
     for _ in range(100):
         step()
+
+    def off():
+        if client.bare_cupti_finalize() != 0:
+            raise SystemExit("cuptiFinalize failed")
+
     for state in options.state or STATES:
-        ratios = compare(step, client, STATES[state], options.pairs)
-        error = statistics.stdev(ratios) / len(ratios) ** 0.5
-        print(f"{state:<26} {statistics.mean(ratios):.3f} +- {error:.3f}, median {statistics.median(ratios):.3f}", flush=True)
+
+        def on(calls=STATES[state]):
+            for call in calls:
+                getattr(client, f"bare_cupti_{call}")()
+
+        show(state, compare(step, options.pairs, BLOCK_SECONDS, on, off))
 
 
 if __name__ == "__main__":

@@ -10,32 +10,11 @@ records are switched on and off, and CUPTI is in the state "records, disabled ag
 
 import argparse
 import importlib
-import statistics
-import time
 
-from cupti_states import block
+from cupti_states import compare, show
 from timed import profiler
 
 BLOCK_SECONDS = 0.12
-
-
-def compare(step, pairs):
-    """Returns the ratio of each block under the profiler to those before and after it."""
-    steps = max(1, round(BLOCK_SECONDS / block(step, 1)))
-    ratios, before = [], None
-    for number in range(pairs + 1):
-        own = profiler("plain")
-        own.start()
-        step()
-        here = block(step, steps)
-        own.stop()
-        step()
-        after = block(step, steps)
-        # The first start prepares CUPTI.
-        if number:
-            ratios.append(2 * here / (before + after))
-        before = after
-    return ratios
 
 
 def main():
@@ -44,13 +23,22 @@ def main():
     parser.add_argument("--pairs", type=int, default=100)
     options = parser.parse_args()
     step = importlib.import_module(options.program).short_step()
+    running = []
+
+    def start():
+        running.append(profiler("plain"))
+        running[-1].start()
+
+    def stop():
+        running.pop().stop()
+
     for _ in range(100):
         step()
-    begin = time.monotonic()
-    ratios = compare(step, options.pairs)
-    error = statistics.stdev(ratios) / len(ratios) ** 0.5
-    took = time.monotonic() - begin
-    print(f"torch.profiler {statistics.mean(ratios):.3f} +- {error:.3f}, median {statistics.median(ratios):.3f}, {len(ratios)} pairs in {took:.0f} s")
+    # The first start prepares CUPTI.
+    start()
+    step()
+    stop()
+    show("torch.profiler", compare(step, options.pairs, BLOCK_SECONDS, start, stop))
 
 
 if __name__ == "__main__":

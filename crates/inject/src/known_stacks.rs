@@ -101,21 +101,21 @@ pub extern "C" fn find(sp: u64, bp: u64) -> Found {
     // SAFETY: the mapping is `BYTES` long, and begins with a header.
     let header = unsafe { &*memory };
     let generation = header.generation.load(Ordering::Relaxed);
-    let is_it = |entry: &Entry| {
+    let matches = |entry: &Entry| {
         let here = entry.sp == sp && entry.bp == bp && entry.generation == generation;
         here && u64::from(entry.span) <= (end - sp) / 8 && is_same(entry, sp)
     };
     SUCCESSORS.with(|successors| {
         let expected = successors.expected(EPOCH.load(Ordering::Relaxed));
         // SAFETY: the offset of an entry of this memory, or 0.
-        let mut found = unsafe { entry_at(memory, expected) }.filter(|entry| is_it(entry));
+        let mut found = unsafe { entry_at(memory, expected) }.filter(|entry| matches(entry));
         let mut at = expected;
         if found.is_none() {
             at = header.buckets[bucket(sp, bp)].load(Ordering::Acquire);
             for _ in 0..MOST_TRIED {
                 // SAFETY: as above.
                 let Some(entry) = (unsafe { entry_at(memory, at) }) else { break };
-                if is_it(entry) {
+                if matches(entry) {
                     found = Some(entry);
                     break;
                 }

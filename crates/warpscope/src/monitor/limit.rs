@@ -11,7 +11,8 @@ use collect::{Collector, calls::pausable::Pausable, process::procfs};
 use super::state::State;
 
 /// The kernel's time for one run of a probe, besides that of the BPF program: a call of a watched function takes two.
-/// In a loop that does nothing else a trap takes 0.7 us on an H200 machine; in PyTorch, whose caches it disturbs, twice as long.
+/// In a loop that does nothing else a trap takes 0.7 us on an H200 machine; in PyTorch, whose caches it disturbs, empty probes cost
+/// about twice that.
 const TRAP_NS: u64 = 1_400;
 /// The shortest time over which the cost is measured.
 const WINDOW: Duration = Duration::from_secs(1);
