@@ -1,6 +1,6 @@
 //! The kernel's types.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+warpscope_fuzz::target!(|bytes: &[u8]| {
     bpf::functions_of(bytes, "vmlinux", |_| true);
 });

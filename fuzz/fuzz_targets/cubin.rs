@@ -1,10 +1,10 @@
 //! GPU code: line tables, barriers and listings. The first byte is the number of the function's instruction to look up; what
 //! follows is a cubin, and also what a disassembler prints.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use symbols::cubin::{Barriers, Listing, lines};
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+warpscope_fuzz::target!(|bytes: &[u8]| {
     let Some((instruction, cubin)) = bytes.split_first() else { return };
     let offset = 16 * u64::from(*instruction);
     let barriers = Barriers::of(cubin);

@@ -1,10 +1,10 @@
 //! ELF files: headers, symbols, the functions that can be probed, and unwind tables.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use elf::{Budget, Elf, SHT_DYNSYM, SHT_SYMTAB, Symbols};
 use unwind::Table;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+warpscope_fuzz::target!(|bytes: &[u8]| {
     if let Ok(elf) = Elf::read(bytes) {
         for kind in [SHT_SYMTAB, SHT_DYNSYM] {
             if let Some(symbols) = Symbols::of(&elf, kind) {

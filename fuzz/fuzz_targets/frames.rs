@@ -1,12 +1,12 @@
 //! `.eh_frame` and `.debug_frame` in an otherwise valid file.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 #[path = "../../crates/unwind/tests/common/made.rs"]
 mod made;
 
 use unwind::{Cfa, Table};
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+warpscope_fuzz::target!(|bytes: &[u8]| {
     // The first byte says how much of the rest is `.eh_frame`, in parts of 255.
     let Some((first, rest)) = bytes.split_first() else { return };
     let (eh_frame, debug_frame) = rest.split_at(rest.len() * usize::from(*first) / 255);

@@ -1,9 +1,9 @@
 //! Requests of scrapers, complete and partial.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use metrics::{http::Request, openmetrics::Format};
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+warpscope_fuzz::target!(|bytes: &[u8]| {
     if let Some((request, length)) = Request::parse(bytes) {
         assert!(length <= bytes.len() && length > 0);
         if let Ok(request) = request {

@@ -1,6 +1,6 @@
 //! Names of processes, kernels and source lines in the exposition: whatever they contain, the text has one sample per line, with
 //! closed labels followed by a number.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::time::Duration;
 
@@ -37,12 +37,12 @@ fn check(line: &str) {
     assert!(number.parse::<f64>().is_ok(), "{line}");
 }
 
-libfuzzer_sys::fuzz_target!(|text: &str| {
+warpscope_fuzz::target!(|text: &str| {
     let mut parts = text.split('\0');
     let mut next = || parts.next().unwrap_or_default();
     let kernel = Kernel { name: next().into(), launches: 3, ..Kernel::default() };
     let suspect =
-        Suspect { stack: [next().to_owned()].into(), function: next().into(), bytes: 7, ..Suspect::default() };
+        Suspect { stack: [next().into()].into(), function: next().into(), bytes: 7, ..Suspect::default() };
     let process = Process {
         id: 1,
         pid: 2,

@@ -1,9 +1,9 @@
 //! Patterns of `trace --match`, and the names that they are matched against: patterns first, then names, one per line.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use text::pattern::Selection;
 
-libfuzzer_sys::fuzz_target!(|text: &str| {
+warpscope_fuzz::target!(|text: &str| {
     let (patterns, names) = text.split_once("\n\n").unwrap_or((text, "cudaMalloc"));
     let lists: Vec<String> = patterns.lines().map(str::to_owned).collect();
     let (include, exclude) = lists.split_at(lists.len().div_ceil(2));

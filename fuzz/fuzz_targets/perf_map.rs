@@ -1,7 +1,7 @@
 //! Maps of JIT compilers: the first word is the address to look up.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+warpscope_fuzz::target!(|bytes: &[u8]| {
     let Some((address, text)) = bytes.split_first_chunk() else { return };
     let address = u64::from_le_bytes(*address);
     let wanted = [0, 0x1000, 0x1008, address, u64::MAX].into();

@@ -1,9 +1,9 @@
 //! Data read from a Python process: line tables, the runtime's description of its structures, and frames to merge.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use symbols::python::{Kind, Native, Offsets, Python, line, merge};
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+warpscope_fuzz::target!(|bytes: &[u8]| {
     let Some(([version, first, at @ ..], table)) = bytes.split_first_chunk::<6>() else { return };
     let minor = 8 + version % 7;
     line(minor, table, u32::from(*first), u32::from_le_bytes(*at));

@@ -1,5 +1,5 @@
 //! Files that may be an interpreter.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::{
     cell::RefCell,
@@ -13,7 +13,7 @@ thread_local! {
     static FILE: RefCell<File> = RefCell::new(tempfile::tempfile().expect("a temporary file"));
 }
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+warpscope_fuzz::target!(|bytes: &[u8]| {
     FILE.with_borrow_mut(|file| {
         file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(bytes)).expect("it can be written");
         if let Some(Ok(found)) = Interpreter::find(file, "/usr/bin/python3.12") {

@@ -1,10 +1,10 @@
 //! Recordings: read, summarised, and written in one of the formats.
 //!
 //! A chunk is read only if its checksum is right, so each input is read twice: as a file, and as the payload of a valid chunk.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use export::{Flames, Format, View};
-use libfuzzer_sys::Corpus;
+use warpscope_fuzz::Corpus;
 use model::{
     fold::Fold,
     recording::{MAGIC, Reader, VERSION},
@@ -49,7 +49,7 @@ fn read(file: &[u8]) -> Option<usize> {
     Some(count)
 }
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| -> Corpus {
+warpscope_fuzz::target!(|bytes: &[u8]| -> Corpus {
     read(bytes);
     match read(&valid(bytes)) {
         Some(0) | None => Corpus::Reject,

@@ -1,7 +1,7 @@
 //! Records of the BPF programs: the target controls their texts and words.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+warpscope_fuzz::target!(|bytes: &[u8]| {
     if let Some(record) = bpf::Record::parse(bytes) {
         record.time();
     }
