@@ -24,13 +24,13 @@ use crate::support::{
 };
 
 /// `programs/attached.c`: threads that launch and check their results until their input ends.
-struct Target {
+pub(crate) struct Target {
     child: Child,
     output: BufReader<ChildStdout>,
 }
 
 impl Target {
-    fn start(scene: &Scene, threads: u32) -> Self {
+    pub fn start(scene: &Scene, threads: u32) -> Self {
         Self::of(scene.bare_cuda("attached").arg(threads.to_string()))
     }
 
@@ -48,7 +48,7 @@ impl Target {
         Self { child, output }
     }
 
-    fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
@@ -120,7 +120,7 @@ impl Target {
     }
 
     /// Ends it; it has checked everything.
-    fn ends_well(mut self) {
+    pub fn ends_well(mut self) {
         drop(self.child.stdin.take());
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).expect("its output");

@@ -7,6 +7,7 @@ mod http;
 mod monitor_maps;
 mod outputs;
 mod sessions;
+mod siege;
 mod text;
 mod workspace;
 

@@ -33,11 +33,11 @@ const SLOWEST: Duration = Duration::from_secs(1);
 const MOST_CPU: f64 = 0.3;
 
 /// A running attack. Dropping it ends it.
-struct Attack(Child);
+pub(super) struct Attack(Child);
 
 impl Attack {
     /// Starts `files.c` as the attacker, in the scene's control group, and waits until it reports that it is done.
-    fn start(scene: &Scene, attacker: &Attacker, mode: &str, files: &[String]) -> Self {
+    pub fn start(scene: &Scene, attacker: &Attacker, mode: &str, files: &[String]) -> Self {
         let mut command = attacker.command_in(scene, program(attacker));
         command.env("LD_LIBRARY_PATH", programs::libraries()).arg(mode).args(files).stdin(Stdio::piped());
         let mut child = command.stderr(Stdio::inherit()).spawn().expect("the attack starts");
@@ -144,16 +144,9 @@ fn watches_new_libraries(scene: &Scene, attacker: &Attacker, monitor: &Monitor) 
 fn monitor_survives_truncated_libraries() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
     let (monitor, pilot) = Monitor::with_pilot(&scene, "");
-    let sound = Library::build(&attacker.path(""));
     let mut slowest = Duration::ZERO;
     for round in 0..6 {
-        let copy = |i: usize| {
-            let path = attacker.path(&format!("cut-{round}-{i}.so"));
-            fs::copy(&sound, &path).expect("a copy");
-            give(&attacker, &path);
-            path.to_str().expect("text").to_owned()
-        };
-        let files: Vec<String> = (0..20).map(copy).collect();
+        let files = copies(&attacker, &format!("cut-{round}"), 20);
         let attack = Attack::start(&scene, &attacker, "cut", &files);
         slowest = slowest.max(scrapes(&monitor));
         drop(attack);
@@ -163,8 +156,20 @@ fn monitor_survives_truncated_libraries() {
     monitor.stop();
 }
 
+/// The attacker's copies of a library that is sound.
+pub(super) fn copies(attacker: &Attacker, name: &str, count: usize) -> Vec<String> {
+    let sound = Library::build(&attacker.path(""));
+    let copy = |i: usize| {
+        let path = attacker.path(&format!("{name}-{i}.so"));
+        fs::copy(&sound, &path).expect("a copy");
+        give(attacker, &path);
+        path.to_str().expect("text").to_owned()
+    };
+    (0..count).map(copy).collect()
+}
+
 /// Writes libraries that the loader accepts and whose sections are bombs.
-fn loadable_bombs(attacker: &Attacker) -> Vec<String> {
+pub(super) fn loadable_bombs(attacker: &Attacker) -> Vec<String> {
     let sound = Library::build(&attacker.path(""));
     let sparse = |section: &str| {
         let path = attacker.path(&format!("large{section}.so"));
@@ -273,15 +278,8 @@ fn recording_memory_is_bounded_with_huge_libraries() {
 #[test]
 fn recordings_survive_truncated_libraries() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
-    let sound = Library::build(&attacker.path(""));
     let (command, walk) = honest(&attacker);
-    let copy = |i: usize| {
-        let path = attacker.path(&format!("cut-{i}.so"));
-        fs::copy(&sound, &path).expect("a copy");
-        give(&attacker, &path);
-        path.to_str().expect("text").to_owned()
-    };
-    let files: Vec<String> = (0..20).map(copy).collect();
+    let files = copies(&attacker, "cut", 20);
     let program = program(&attacker);
     let script = format!(
         "{} call {} < /dev/null && {command} && until [ -e go ]; do sleep 0.01; done",
@@ -345,7 +343,7 @@ fn a_storm_of_mappings_is_bounded() {
 }
 
 /// The attacker's libraries with 60,000 made-up functions each.
-fn invented_libraries(attacker: &Attacker, count: usize) -> Vec<String> {
+pub(super) fn invented_libraries(attacker: &Attacker, count: usize) -> Vec<String> {
     let many = Library::read(&bombs::symbols(&attacker.path(""), "cudaQxx", 60_000));
     let copy = |i: usize| {
         let path = attacker.path(&format!("libcudart.so.{}", 100 + i));

@@ -3,7 +3,7 @@
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -67,6 +67,33 @@ impl Scraper<'_> {
     }
 }
 
+/// `storm.c`, which attacks until it is dropped.
+pub(super) struct Storm(Child);
+
+impl Storm {
+    /// Starts all its attacks on a server.
+    pub fn start(attacker: &Attacker, address: &str) -> Self {
+        let storm = attacker.path("storm");
+        if !storm.exists() {
+            let source = programs::sources().join("hostile/storm.c");
+            programs::run(Command::new("cc").args(["-O1", "-Wall", "-o"]).args([&storm, &source]));
+        }
+        let port = address.rsplit(':').next().expect("a port");
+        let mut attack = attacker.command(&storm).arg(port).stdin(Stdio::piped()).spawn().expect("the attack starts");
+        let mut announced = String::new();
+        BufReader::new(attack.stdout.take().expect("a pipe")).read_line(&mut announced).expect("a line");
+        assert_eq!(announced, "attacking\n");
+        Self(attack)
+    }
+}
+
+impl Drop for Storm {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
 /// Check that every scrape of another user succeeds within a time limit while a local user opens hundreds of connections: some
 /// send requests without end, some do not read, some send nothing, some connect and close as fast as they can, from as many
 /// loopback addresses as they like.
@@ -75,14 +102,7 @@ fn scrapes_succeed_during_a_connection_flood() {
     let (scene, attacker) = (Scene::new(), Attacker::new());
     let (monitor, mut pilot) = Monitor::with_pilot(&scene, "");
     pilot.does("work");
-    let storm = attacker.path("storm");
-    let source = programs::sources().join("hostile/storm.c");
-    programs::run(Command::new("cc").args(["-O1", "-Wall", "-o"]).args([&storm, &source]));
-    let port = monitor.address.rsplit(':').next().expect("a port");
-    let mut attack = attacker.command(&storm).arg(port).stdin(Stdio::piped()).spawn().expect("the attack starts");
-    let mut announced = String::new();
-    BufReader::new(attack.stdout.take().expect("a pipe")).read_line(&mut announced).expect("a line");
-    assert_eq!(announced, "attacking\n");
+    let attack = Storm::start(&attacker, &monitor.address);
 
     let mut kept = Scraper { address: &monitor.address, stream: None };
     let mut times = Vec::new();
@@ -99,8 +119,7 @@ fn scrapes_succeed_during_a_connection_flood() {
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
     }
     assert!(get(&monitor.address, "/healthz", "").0.starts_with("HTTP/1.1 200"));
-    drop(attack.stdin.take());
-    attack.wait().expect("it is our child");
+    drop(attack);
     times.sort();
     let (median, slowest) = (times[times.len() / 2], times[times.len() - 1]);
     eprintln!("scrapes under attack: {} answered, median {median:?}, slowest {slowest:?}", times.len());

@@ -52,7 +52,7 @@ fn a_flood_is_bounded_and_counted() {
 
 /// Records the ground-truth program while another one attacks warpscope for some seconds. Memory must stay bounded, and every
 /// kernel of the honest program must be under its own path. Returns what that program did.
-fn record_beside(scene: &Scene, attack: &str, seconds: u32) -> Walk {
+pub(super) fn record_beside(scene: &Scene, attack: &str, seconds: u32) -> Walk {
     for name in ["truth", attack] {
         // Other users may have no access to the build directory.
         programs::copy(program(name), scene.path(name));
