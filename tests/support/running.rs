@@ -101,7 +101,8 @@ impl Running {
         let stderr = self.stderr.as_mut().expect("stderr is a pipe");
         loop {
             let line = stderr.line();
-            assert!(!line.is_empty() || stderr.seen.ends_with(b"\n\n"), "no line with `{text}` on stderr");
+            let ended = line.is_empty() && !stderr.seen.ends_with(b"\n\n");
+            assert!(!ended, "no line with `{text}` on stderr: {}", String::from_utf8_lossy(&stderr.seen));
             if line.contains(text) {
                 return line;
             }
