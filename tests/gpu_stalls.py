@@ -138,7 +138,7 @@ def compare_with_ncu(options, out, program):
 
 def beside_another(options, out, program):
     """Records stalls while another process samples the counters; returns what is wrong."""
-    holder = subprocess.Popen([options.warpscope, "sample-counters", "libcuda.so.1", CUPTI], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    holder = subprocess.Popen([options.warpscope, "sample-counters", "driver", CUPTI], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     # Its first record declares the GPU: sampling has begun.
     if not holder.stdout.read(64):
         sys.exit("counters cannot be sampled")

@@ -2,6 +2,7 @@
 //! nothing.
 
 mod bombs;
+mod capabilities;
 mod files;
 mod http;
 mod monitor_maps;

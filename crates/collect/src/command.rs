@@ -1,5 +1,6 @@
 //! The recorded command, and how warpscope behaves towards it.
 
+pub mod capabilities;
 pub mod limits;
 pub mod priority;
 pub mod random;

@@ -6,7 +6,10 @@ use std::{ffi::OsString, path::Path, time::Duration};
 use model::event::{Energy, Event, Gpm, Note, Uuid};
 use nvml::{GpmReading, Meter, Nvml, Reading};
 
-use crate::sampler::{self, Choice, Sampler};
+use crate::{
+    sampler::{self, Choice, Sampler},
+    simulated,
+};
 
 /// How often NVML is read. Energy counters of real GPUs change every 20 to 100 ms, and GPM measures means over intervals of
 /// this order.
@@ -90,7 +93,10 @@ pub fn used_by_others(program: &OsString, simulator: Option<&Path>) -> Option<St
 /// Opens NVML: that of the simulated GPU if there is one.
 fn open(simulator: Option<&Path>) -> Result<Nvml, String> {
     match simulator {
-        Some(directory) => Nvml::open_at(&directory.join("libnvidia-ml.so.1")),
+        Some(_) => {
+            let library = simulated::library("libnvidia-ml.so.1");
+            Nvml::open_at(&library.map_err(|error| format!("cannot load the simulated NVML: {error}"))?)
+        }
         None => Nvml::open(),
     }
 }

@@ -36,6 +36,7 @@ pub mod process;
 pub mod sampler;
 pub mod sessions;
 mod shared_memory;
+mod simulated;
 pub mod sink;
 mod sources;
 pub mod stacks;

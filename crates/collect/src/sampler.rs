@@ -1,12 +1,12 @@
 //! Samples of the counters of GPUs, from the process that takes them ([`pm`]).
 
 mod choice;
+mod process;
 mod reader;
 mod reasons;
 
 use std::{
     env,
-    ffi::OsString,
     fs::File,
     io,
     mem::MaybeUninit,
@@ -14,26 +14,20 @@ use std::{
         fd::{AsRawFd, OwnedFd},
         unix::process::{CommandExt, ExitStatusExt},
     },
-    path::{Path, PathBuf},
-    process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio},
+    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
 
 use model::event::{Event, Loss, LossCause, Note};
 use pm::record::Record;
 
-pub use self::choice::Choice;
-use self::reader::{Broken, Reader};
+pub use self::{choice::Choice, process::run_if_named};
+use self::{
+    process::{CHECK, SAMPLE, SCRIPT, VISIBLE},
+    reader::{Broken, Reader},
+};
 use crate::command::user::become_user;
 
-/// The first argument of the process that samples, and of one that only checks. They are no commands for users, and have no
-/// help.
-const SAMPLE: &str = "sample-counters";
-const CHECK: &str = "check-counters";
-/// In the environment of a program: the GPUs that it sees.
-const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
-/// Nanoseconds between two samples.
-const INTERVAL: u64 = 1_000_000;
 /// How long the process may take until it samples. On an H200 it takes about a second.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a check may take. On an H200 it takes 0.15 to 0.3 s.
@@ -241,58 +235,18 @@ pub fn used_by_others(choice: &Choice) -> Option<String> {
     busy.map(|(_, failure)| reasons::text(failure, choice))
 }
 
-/// Samples or checks if the arguments of this process are those of [`command`]. `None` if they are not.
-pub fn run_if_named(mut arguments: impl Iterator<Item = OsString>) -> Option<ExitCode> {
-    let what = arguments.nth(1).filter(|name| name == SAMPLE || name == CHECK)?;
-    let (driver, library) = (PathBuf::from(arguments.next()?), PathBuf::from(arguments.next()?));
-    if what == CHECK {
-        pm::sampler::check(&driver, &library).ok()?;
-    } else {
-        pm::sampler::run(&driver, &library, INTERVAL).ok()?;
-    }
-    Some(ExitCode::SUCCESS)
-}
-
-/// Returns the command that samples or checks: this program, with no environment, which ends with us.
+/// Returns the command that samples or checks: this program, which decides what it loads with whose rights.
 fn command(choice: &Choice, what: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
-    command.arg(what).args([&choice.driver, &choice.library]);
+    command.arg(what).arg(if choice.simulated { process::SIMULATED } else { process::DRIVER }).args(&choice.library);
     // Counters are sampled on all GPUs, but a check is about those that the program sees.
-    let visible = env::var_os(VISIBLE).filter(|_| what == CHECK);
-    command.env_clear().envs(choice.script.iter().map(|script| ("WARPSCOPE_SIM", script)));
-    command.envs(visible.map(|devices| (VISIBLE, devices)));
-    command.current_dir(Path::new("/")).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let (user, unprivileged) = (choice.user.clone(), !choice.trusted);
-    // SAFETY: between fork and exec only system calls are made; nothing is allocated.
-    unsafe {
-        command.pre_exec(move || {
-            if let Some(user) = &user {
-                become_user(user)?;
-            }
-            if unprivileged {
-                drop_capabilities()?;
-            }
-            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
-                return Err(io::Error::last_os_error());
-            }
-            Ok(())
-        });
+    let script = env::var_os(SCRIPT).filter(|_| choice.simulated).map(|script| (SCRIPT, script));
+    let visible = env::var_os(VISIBLE).filter(|_| what == CHECK).map(|devices| (VISIBLE, devices));
+    command.env_clear().envs(script.into_iter().chain(visible));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    if let Some(user) = choice.user.clone() {
+        // SAFETY: between fork and exec only system calls are made; nothing is allocated.
+        unsafe { command.pre_exec(move || become_user(&user)) };
     }
     command
-}
-
-/// Gives up every capability, also those that the program's file would add.
-fn drop_capabilities() -> io::Result<()> {
-    /// `_LINUX_CAPABILITY_VERSION_3`, and the own process.
-    const HEADER: [u32; 2] = [0x2008_0522, 0];
-    let none = [0_u32; 6];
-    // SAFETY: plain system calls with buffers of the size that the version requires.
-    unsafe {
-        if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
-            || libc::syscall(libc::SYS_capset, HEADER.as_ptr(), none.as_ptr()) != 0
-        {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(())
 }

@@ -87,6 +87,9 @@ impl Step {
     }
 }
 
+/// The code of [`Step::LoadCupti`] for a library that is not loaded as root because others can change it.
+pub const UNTRUSTED: u32 = 2;
+
 /// A step that failed, and CUPTI's or CUDA's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {

@@ -14,7 +14,7 @@ use crate::{
     device::{self, Device},
     library::{Cupti, call, gpus},
     output::{Closed, Output},
-    record::{Failure, Numbers, Record, Step},
+    record::{Failure, Numbers, Record, Step, UNTRUSTED},
 };
 
 /// How often the hardware buffers are read.
@@ -32,6 +32,13 @@ pub fn run(driver: &Path, cupti: &Path, interval: u64) -> io::Result<()> {
 pub fn check(driver: &Path, cupti: &Path) -> io::Result<()> {
     let mut output = Output::new(take_output()?);
     let _ = check_all(driver, cupti, &mut output);
+    Ok(())
+}
+
+/// Writes a record that says why a library is not loaded.
+pub fn refuse() -> io::Result<()> {
+    let mut output = Output::new(take_output()?);
+    let _ = output.record(&Record::Failed { gpu: None, failure: Failure { step: Step::LoadCupti, code: UNTRUSTED } });
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use collect::command::{
+    capabilities::keep_own_capabilities,
     random::token,
     user::{User, acting_as, become_user},
 };
@@ -97,15 +98,19 @@ fn has_display() -> bool {
 fn start_browser(url: &str, user: Option<&User>) -> bool {
     let mut command = Command::new("xdg-open");
     command.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    if let Some(user) = user.cloned() {
+    let user = user.cloned();
+    if let Some(user) = &user {
         if let Some(home) = &user.home {
             command.env("HOME", home);
         }
         command.env("USER", &user.name).env("XDG_RUNTIME_DIR", format!("/run/user/{}", user.uid));
-        // SAFETY: only system calls between fork and exec.
-        unsafe {
-            command.pre_exec(move || become_user(&user));
-        }
+    }
+    // SAFETY: only system calls between fork and exec.
+    unsafe {
+        command.pre_exec(move || {
+            keep_own_capabilities();
+            user.as_ref().map_or(Ok(()), become_user)
+        });
     }
     command.status().is_ok_and(|status| status.success())
 }

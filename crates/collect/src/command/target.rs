@@ -11,8 +11,11 @@ use std::{
 
 pub use wire::StallSampling;
 
-use super::signals::Signals;
-use super::user::{User, become_user};
+use super::{
+    capabilities::keep_own_capabilities,
+    signals::Signals,
+    user::{User, become_user},
+};
 
 /// In the environment of a program: the library that NVTX loads.
 pub const NVTX_LIBRARY: &str = "NVTX_INJECTION64_PATH";
@@ -126,6 +129,7 @@ pub fn start(command: &[OsString], injection: &Injection, user: Option<&User>) -
             if let Some(user) = &user {
                 become_user(user)?;
             }
+            keep_own_capabilities();
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut());
             if let Some(limit) = &open_files {
                 libc::setrlimit(libc::RLIMIT_NOFILE, limit);

@@ -1,7 +1,7 @@
-//! Chooses the libcupti for PM sampling, and with whose rights it is loaded.
+//! Chooses the libcupti for PM sampling, and who loads it.
 //!
 //! Root's rights are for files that only root can change. Any other library, such as one from pip in a home directory, runs
-//! with the rights of the user who called sudo.
+//! with the rights of the user who called sudo. The process that loads it checks this again ([`super::process`]).
 
 use std::{
     env,
@@ -16,29 +16,25 @@ use crate::{calls, command::user::User};
 
 /// What the choice depends on.
 struct Surroundings<'a> {
-    /// The directory of the simulated GPU.
-    simulator: Option<&'a Path>,
+    /// The GPU is simulated.
+    simulated: bool,
     /// The recorded program.
     program: Option<&'a Path>,
     /// The user who called sudo.
     user: Option<&'a User>,
-    /// Whether we are root.
-    root: bool,
 }
 
 /// The libraries, and who loads them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// libcupti.
-    pub library: PathBuf,
-    /// libcuda.
-    pub driver: PathBuf,
-    /// Only root can change it: it is loaded with our rights.
+    /// libcupti; `None` for that of the simulated GPU.
+    pub library: Option<PathBuf>,
+    /// libcuda is that of the simulated GPU.
+    pub simulated: bool,
+    /// Only root can change libcupti.
     pub trusted: bool,
-    /// Otherwise, with those of this user.
+    /// Otherwise, the user who loads it, if that is not ours.
     pub user: Option<User>,
-    /// The script of the simulated GPU.
-    pub script: Option<OsString>,
 }
 
 impl Choice {
@@ -47,20 +43,17 @@ impl Choice {
         let program = calls::search::program(program)
             .map(|path| fs::read_link(&path).ok().filter(|_| path.starts_with("/proc")).unwrap_or(path));
         let user = User::behind_sudo();
-        let root = rustix::process::geteuid().is_root();
-        Self::new(&Surroundings { simulator, program: program.as_deref(), user: user.as_ref(), root })
+        let simulated = simulator.is_some();
+        Self::new(&Surroundings { simulated, program: program.as_deref(), user: user.as_ref() })
     }
 
     /// Chooses; the error says what is missing.
     fn new(around: &Surroundings<'_>) -> Result<Self, String> {
         let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let script = around.simulator.and_then(|_| env::var_os("WARPSCOPE_SIM"));
-        let driver = around.simulator.map_or("libcuda.so.1".into(), |directory| directory.join("libcuda.so.1"));
+        let simulated = around.simulated;
         let named = variable(search::OVERRIDE);
-        if let (Some(directory), None) = (around.simulator, &named) {
-            // Our own file in our own directory.
-            let library = directory.join("libcupti.so.13");
-            return Ok(Self { library, driver, trusted: true, user: None, script });
+        if simulated && named.is_none() {
+            return Ok(Self { library: None, simulated, trusted: true, user: None });
         }
         let home = around.user.and_then(|user| user.home.as_deref()).map(Path::new);
         let found = match named {
@@ -70,7 +63,7 @@ impl Choice {
             Some(path) => vec![path],
             None => search::libraries(&search::environments(&variable, around.program, home)),
         };
-        let complete = |library: &&PathBuf| around.simulator.is_some() || host(library).is_some();
+        let complete = |library: &&PathBuf| simulated || host(library).is_some();
         let Some(first) = found.iter().find(complete) else {
             return Err(match found.first() {
                 Some(library) => format!("PM sampling needs {} beside {}", search::HOST, library.display()),
@@ -82,16 +75,9 @@ impl Choice {
             });
         };
         if let Some(library) = found.iter().filter(complete).find_map(|library| trusted(library)) {
-            return Ok(Self { library, driver, trusted: true, user: None, script });
+            return Ok(Self { library: Some(library), simulated, trusted: true, user: None });
         }
-        if around.root && around.user.is_none() {
-            return Err(format!(
-                "{} is not loaded as root because others than root can change it: install the CUDA toolkit's CUPTI, or \
-                 make its files and directories root's",
-                first.display()
-            ));
-        }
-        Ok(Self { library: first.clone(), driver, trusted: false, user: around.user.cloned(), script })
+        Ok(Self { library: Some(first.clone()), simulated, trusted: false, user: around.user.cloned() })
     }
 }
 
@@ -102,7 +88,7 @@ fn host(library: &Path) -> Option<PathBuf> {
 }
 
 /// Returns the file of a library that only root can change, as well as the one that it loads.
-fn trusted(library: &Path) -> Option<PathBuf> {
+pub fn trusted(library: &Path) -> Option<PathBuf> {
     let file = owned_by_root(library)?;
     match host(&file) {
         Some(host) => owned_by_root(&host).map(|_| file),

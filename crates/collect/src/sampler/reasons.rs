@@ -1,9 +1,9 @@
 //! Says why there are no samples, and what to do about it.
 
-use std::{os::unix::process::ExitStatusExt, process::ExitStatus};
+use std::{os::unix::process::ExitStatusExt, path::Path, process::ExitStatus};
 
 use pm::{
-    record::{Failure, Step},
+    record::{Failure, Step, UNTRUSTED},
     result,
 };
 
@@ -12,11 +12,15 @@ use super::Choice;
 /// Says why PM sampling did not begin.
 pub fn text(failure: Failure, choice: &Choice) -> String {
     let Failure { step, code } = failure;
-    let library = choice.library.display();
+    let library = choice.library.as_deref().unwrap_or(Path::new("the simulated libcupti")).display();
     match (step, code) {
         (Step::LoadDriver, _) => "PM sampling needs libcuda.so.1, which could not be loaded".into(),
         (Step::Driver, _) => format!("the driver could not be initialised for PM sampling (CUDA error {code})"),
         (Step::LoadCupti, 0) => format!("{library} could not be loaded for PM sampling"),
+        (Step::LoadCupti, UNTRUSTED) => format!(
+            "{library} is not loaded as root because others than root can change it: install the CUDA toolkit's CUPTI, or \
+             make its files and directories root's"
+        ),
         (Step::LoadCupti, _) => format!("{} beside {library} could not be loaded for PM sampling", pm::search::HOST),
         (Step::Functions, _) => format!("{library} has no PM sampling: use a newer one, such as that of CUDA 13.0"),
         (_, result::INSUFFICIENT_PRIVILEGES | result::VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES) if choice.trusted => {
