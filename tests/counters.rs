@@ -245,3 +245,28 @@ fn a_users_library_runs_as_the_user() {
     let summary = record("", false);
     assert!(summary.contains("is not loaded as root because others than root can change it"), "{summary}");
 }
+
+/// Check that a mount that the machine does not trust (`nosuid`), as those of FUSE and of a user's disk, is not believed: its
+/// files may be root's in name only.
+#[test]
+fn files_of_an_untrusted_mount_are_not_loaded_as_root() {
+    let scene = Scene::new();
+    let libraries = programs::libraries();
+    let record = |options: &str| {
+        let script = format!(
+            "mount -t tmpfs -o mode=755{options} none /mnt && cp {}/* /mnt && exec \"$@\"",
+            libraries.display()
+        );
+        let mut command = scene.bare("unshare");
+        command.args(["--mount", "sh", "-c", &script, "sh", programs::WARPSCOPE]);
+        command.args("record --sim --counters --gpu-only -o x.wscope --".split(' ')).arg(program("stalled"));
+        command.env("WARPSCOPE_SIM", format!("meter={}", scene.text("meter")));
+        let ended = Ended::of(command.env("WARPSCOPE_CUPTI", "/mnt/libcupti.so.13")).exits(0);
+        ended.err().to_owned()
+    };
+    let refused = "is not loaded as root because others than root can change it";
+    let summary = record("");
+    assert!(summary.contains("Kernels by counters") && !summary.contains(refused), "{summary}");
+    let summary = record(",nosuid,nodev");
+    assert!(summary.contains("counters come from NVML (GPM)") && summary.contains(refused), "{summary}");
+}

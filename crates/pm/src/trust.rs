@@ -1,19 +1,55 @@
 //! Which files only root can change: a process with root's rights may load no others.
+//!
+//! Owner and mode say so only on a file system that the machine trusts. A FUSE file system of a user, or a disk that a user
+//! brings, claims any owner. Such mounts are `nosuid` (fusermount, udisks and `user` in fstab ensure it), which means just
+//! this: owners of files there have no say.
 
 use std::{
+    ffi::{CStr, CString},
     fs,
-    os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
+    mem::MaybeUninit,
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::{Component, Path, PathBuf},
 };
 
 /// Returns the file that a path leads to if only root can change it, and every directory on the way to it.
 pub fn owned_by_root(path: &Path) -> Option<PathBuf> {
     let file = fs::canonicalize(path).ok()?;
-    file.ancestors().all(only_root_changes).then_some(file)
+    // Each part is opened in the one before, which only root can change: so the path stays what was checked.
+    let mut at = open(libc::AT_FDCWD, c"/").filter(only_root_changes)?;
+    for part in file.components() {
+        if let Component::Normal(name) = part {
+            at = open(at.as_raw_fd(), &CString::new(name.as_bytes()).ok()?).filter(only_root_changes)?;
+        }
+    }
+    Some(file)
 }
 
-fn only_root_changes(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|info| info.uid() == 0 && info.mode() & 0o022 == 0)
+/// Opens a file or a directory, but no link.
+fn open(directory: libc::c_int, name: &CStr) -> Option<OwnedFd> {
+    // SAFETY: the name ends in 0, and the new descriptor is owned by nothing else.
+    unsafe {
+        let file = libc::openat(directory, name.as_ptr(), libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC);
+        (file >= 0).then(|| OwnedFd::from_raw_fd(file))
+    }
+}
+
+fn only_root_changes(file: &OwnedFd) -> bool {
+    let (mut info, mut mount) = (MaybeUninit::<libc::stat>::zeroed(), MaybeUninit::<libc::statvfs>::zeroed());
+    // SAFETY: buffers for the results, of which all zeroes is a valid value.
+    let (info, mount) = unsafe {
+        let done = libc::fstat(file.as_raw_fd(), info.as_mut_ptr()) == 0
+            && libc::fstatvfs(file.as_raw_fd(), mount.as_mut_ptr()) == 0;
+        if !done {
+            return false;
+        }
+        (info.assume_init(), mount.assume_init())
+    };
+    let (link, others) = (info.st_mode & libc::S_IFMT == libc::S_IFLNK, info.st_mode & 0o022 != 0);
+    info.st_uid == 0 && !link && !others && mount.f_flag & libc::ST_NOSUID == 0
 }
 
 #[cfg(test)]
