@@ -9,7 +9,6 @@ mod tools;
 
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
     sync::atomic::{AtomicUsize, Ordering},
     time::{Duration, Instant},
 };
@@ -20,7 +19,10 @@ use model::{
 };
 use symbols::{Kept, cubin::Listing};
 
-use self::{run::Limits, tools::VARIABLE};
+use self::{
+    run::Limits,
+    tools::{Tool, VARIABLE},
+};
 use crate::command::user::User;
 
 /// The most cubins, those with the most samples first, and the most that are read at the same time.
@@ -94,7 +96,7 @@ fn sampled<'a>(profile: &'a Profile, kept: &'a Kept) -> BTreeMap<&'a [u8], Sampl
 
 /// Disassembles one cubin with the first disassembler that can: an old one does not know new GPUs.
 fn texts(
-    tools: &[PathBuf],
+    tools: &[Tool],
     user: Option<&User>,
     cubin: &[u8],
     sampled: &Sampled<'_>,
@@ -113,8 +115,8 @@ fn texts(
     Vec::new()
 }
 
-fn failed(missing: usize, all: usize, tools: &[PathBuf]) -> String {
-    let tool = tools.first().map(|tool| tool.display().to_string()).unwrap_or_default();
+fn failed(missing: usize, all: usize, tools: &[Tool]) -> String {
+    let tool = tools.first().map(|tool| tool.path.display().to_string()).unwrap_or_default();
     format!(
         "the instructions of {missing} of {all} cubins are missing: {tool} failed or took too long; a newer nvdisasm may \
          help (set {VARIABLE} to its path)"

@@ -4,14 +4,17 @@ use std::{
     fs::File,
     io::{self, Read, Write},
     os::{fd::AsRawFd, unix::process::CommandExt},
-    path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::command::user::{User, become_user};
+use super::tools::Tool;
+use crate::command::{
+    capabilities::give_up_capabilities,
+    user::{User, become_user},
+};
 
 /// The longest line that is read; the rest of it is skipped.
 const LONGEST_LINE: usize = 4096;
@@ -33,9 +36,9 @@ impl Limits {
     }
 }
 
-/// Disassembles a cubin, with the rights of `user` or with our own; `line` receives the lines. Whatever fails: there are
+/// Disassembles a cubin, as `user` or as our own, and without any capability; `line` receives the lines. Whatever fails: there are
 /// fewer lines, or none.
-pub fn run(tool: &Path, user: Option<&User>, cubin: &[u8], limits: &Limits, line: &mut dyn FnMut(&str)) {
+pub fn run(tool: &Tool, user: Option<&User>, cubin: &[u8], limits: &Limits, line: &mut dyn FnMut(&str)) {
     let Ok(mut child) = spawn(tool, user, cubin, limits) else { return };
     // An error ends the lines, like the limits.
     let _ = lines(&mut child, limits, line);
@@ -47,13 +50,15 @@ pub fn run(tool: &Path, user: Option<&User>, cubin: &[u8], limits: &Limits, line
     let _ = child.wait();
 }
 
-fn spawn(tool: &Path, user: Option<&User>, cubin: &[u8], limits: &Limits) -> io::Result<Child> {
+fn spawn(tool: &Tool, user: Option<&User>, cubin: &[u8], limits: &Limits) -> io::Result<Child> {
     if Instant::now() >= limits.end {
         return Err(io::ErrorKind::TimedOut.into());
     }
     let mut file = File::from(memfd_create(c"warpscope-cubin", MemfdFlags::CLOEXEC)?);
     file.write_all(cubin)?;
-    let mut command = Command::new(tool);
+    let program = tool.file.as_raw_fd();
+    let mut command = Command::new(format!("/proc/self/fd/{program}"));
+    command.arg0(&tool.path);
     // Only the code, and without an analysis of its control flow. It opens its input again, from the beginning.
     command.args(["-c", "-ndf", "/dev/stdin"]);
     command.env_clear().current_dir("/").process_group(0);
@@ -67,7 +72,11 @@ fn spawn(tool: &Path, user: Option<&User>, cubin: &[u8], limits: &Limits) -> io:
             }
             // After the change of user, which resets it.
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+            give_up_capabilities()?;
+            // A script is opened again by its interpreter.
+            if libc::fcntl(program, libc::F_SETFD, 0) != 0 {
+                return Err(io::Error::last_os_error());
+            }
             let most =
                 [(libc::RLIMIT_AS, memory), (libc::RLIMIT_CPU, 60), (libc::RLIMIT_CORE, 0), (libc::RLIMIT_FSIZE, 0)];
             for (resource, most) in most {
@@ -135,7 +144,8 @@ mod tests {
         fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("the directory is writable");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
         let mut lines = Vec::new();
-        run(&path, None, b"the cubin", limits, &mut |line| lines.push(line.trim_end().to_owned()));
+        let tool = Tool::open(&path).expect("it is there");
+        run(&tool, None, b"the cubin", limits, &mut |line| lines.push(line.trim_end().to_owned()));
         lines
     }
 
@@ -172,7 +182,24 @@ mod tests {
 
     /// Check that a disassembler that cannot be started has no lines.
     #[test]
-    fn a_missing_one_has_no_lines() {
-        run(Path::new("/nowhere/nvdisasm"), None, b"", &usual(), &mut |_| panic!("no line"));
+    fn one_that_cannot_run_has_no_lines() {
+        let directory = Tool::open(std::path::Path::new("/")).expect("it is there");
+        run(&directory, None, b"", &usual(), &mut |_| panic!("no line"));
+    }
+
+    /// Check that what was opened runs, and not what has taken its place, and that it has no capability.
+    #[test]
+    fn what_was_opened_is_what_runs() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let [path, other] = ["nvdisasm", "other"].map(|name| directory.path().join(name));
+        for (path, script) in [(&path, "echo checked; grep CapEff /proc/self/status"), (&other, "echo exchanged")] {
+            fs::write(path, format!("#!/bin/sh\n{script}\n")).expect("the directory is writable");
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        }
+        let tool = Tool::open(&path).expect("it is there");
+        fs::rename(&other, &path).expect("ours");
+        let mut lines = Vec::new();
+        run(&tool, None, b"", &usual(), &mut |line| lines.push(line.trim_end().to_owned()));
+        assert_eq!(lines, ["checked", "CapEff:\t0000000000000000"]);
     }
 }

@@ -1,16 +1,22 @@
 //! Where a disassembler is: named by the user, in PATH, in a CUDA toolkit, or beside the Python packages of the program.
 //!
 //! Triton carries one, so every program with PyTorch has it. Which packages the program uses is known from the files that
-//! it has mapped, and these are untrusted. What another user could have written is not run.
+//! it has mapped, and these are untrusted. What another user could have written is not run. A disassembler is opened once:
+//! what was checked is what runs, whatever its path leads to by then.
 
 use std::{
     collections::BTreeSet,
+    ffi::OsString,
     io,
-    os::unix::fs::MetadataExt,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::ffi::OsStringExt,
+    },
     path::{Path, PathBuf},
 };
 
 use model::profile::Profile;
+use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::command::user::{User, acting_as};
 
@@ -24,21 +30,57 @@ const IN_PACKAGES: [&str; 3] = ["triton/backends/nvidia/bin", "nvidia/cu13/bin",
 /// The most disassemblers that are tried.
 const MOST: usize = 4;
 
-/// Finds disassemblers, the best first. If there are none, returns what to tell the user.
-pub fn find(profile: &Profile, user: Option<&User>) -> Result<Vec<PathBuf>, Option<String>> {
+/// A disassembler.
+#[derive(Debug)]
+pub struct Tool {
+    /// Its path, for messages.
+    pub path: PathBuf,
+    /// The file.
+    pub file: OwnedFd,
+}
+
+impl Tool {
+    /// Opens a file; what it is remains to be checked.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let path = rustix::fs::readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new())?;
+        Ok(Self { path: OsString::from_vec(path.into_bytes()).into(), file })
+    }
+
+    /// Opens a program that belongs to root or to this user, and that nobody else can write.
+    fn usable(path: &Path, user: u32) -> Option<Self> {
+        let tool = Self::open(path).ok().filter(|tool| tool.path.file_name().is_some_and(|name| name == NAME))?;
+        let file = rustix::fs::fstat(&tool.file).ok()?;
+        let owned = file.st_uid == 0 || file.st_uid == user;
+        let regular = FileType::from_raw_mode(file.st_mode) == FileType::RegularFile;
+        (regular && owned && file.st_mode & 0o111 != 0 && file.st_mode & 0o022 == 0).then_some(tool)
+    }
+}
+
+/// Finds disassemblers, the best first. If there are none, returns a message for the user.
+pub fn find(profile: &Profile, user: Option<&User>) -> Result<Vec<Tool>, Option<String>> {
     match std::env::var_os(VARIABLE) {
         Some(path) if path.is_empty() => return Err(None),
-        Some(path) => return Ok(vec![path.into()]),
+        Some(path) => {
+            let tool = acting_as(user, || Tool::open(Path::new(&path)));
+            let missing = |error| {
+                let path = Path::new(&path).display();
+                format!(
+                    "no instructions below the source lines: {VARIABLE} names {path}, which cannot be opened: {error}"
+                )
+            };
+            return tool.map(|tool| vec![tool]).map_err(|error| Some(missing(error)));
+        }
         None => {}
     }
     let mapped = profile.mappings.iter().map(|mapping| &*mapping.path);
     let directories = directories(mapped);
     let owner = User::uid_or_own(user);
-    let search = || -> io::Result<Vec<PathBuf>> {
-        let mut found: Vec<PathBuf> = Vec::new();
-        for path in directories.iter().filter_map(|directory| usable(&directory.join(NAME), owner)) {
-            if !found.contains(&path) {
-                found.push(path);
+    let search = || -> io::Result<Vec<Tool>> {
+        let mut found: Vec<Tool> = Vec::new();
+        for tool in directories.iter().filter_map(|directory| Tool::usable(&directory.join(NAME), owner)) {
+            if found.iter().all(|other| other.path != tool.path) {
+                found.push(tool);
             }
         }
         found.truncate(MOST);
@@ -81,14 +123,6 @@ fn packages(path: &str) -> Option<&str> {
     PACKAGES.iter().find_map(|part| path.find(part).map(|at| &path[..at + part.len()]))
 }
 
-/// Returns the real path of a program that belongs to root or to this user, and that nobody else can write.
-fn usable(path: &Path, user: u32) -> Option<PathBuf> {
-    let path = std::fs::canonicalize(path).ok().filter(|path| path.file_name().is_some_and(|name| name == NAME))?;
-    let file = std::fs::metadata(&path).ok()?;
-    let owned = file.uid() == 0 || file.uid() == user;
-    (file.is_file() && owned && file.mode() & 0o111 != 0 && file.mode() & 0o022 == 0).then_some(path)
-}
-
 #[cfg(test)]
 mod tests {
     use std::{fs, os::unix::fs::PermissionsExt};
@@ -101,20 +135,21 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join(NAME);
         let user = User::uid_or_own(None);
-        assert_eq!(usable(&path, user), None);
+        let usable = |path: &Path| Tool::usable(path, user).map(|tool| tool.path);
+        assert_eq!(usable(&path), None);
         fs::write(&path, "").expect("the directory is writable");
         for (mode, works) in [(0o755, true), (0o700, true), (0o775, false), (0o757, false), (0o644, false)] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("it is ours");
-            assert_eq!(usable(&path, user).is_some(), works, "{mode:o}");
+            assert_eq!(usable(&path).is_some(), works, "{mode:o}");
         }
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
         let other = directory.path().join("bin");
         fs::create_dir(&other).expect("the directory is writable");
         std::os::unix::fs::symlink(&path, other.join(NAME)).expect("the directory is writable");
-        assert_eq!(usable(&other.join(NAME), user), fs::canonicalize(&path).ok());
+        assert_eq!(usable(&other.join(NAME)), fs::canonicalize(&path).ok());
         fs::remove_file(other.join(NAME)).expect("it is there");
         std::os::unix::fs::symlink("/bin/sh", other.join(NAME)).expect("the directory is writable");
-        assert_eq!(usable(&other.join(NAME), user), None, "another program");
+        assert_eq!(usable(&other.join(NAME)), None, "another program");
     }
 
     /// Check the directories: the toolkit in use, then the newest; and the packages of mapped files, each once.
