@@ -3,9 +3,9 @@
 use std::{fs, os::unix::fs::MetadataExt};
 
 use crate::support::{
-    Running, Scene,
+    Ended, Running, Scene,
     monitor::{Monitor, request},
-    programs, wait_until,
+    programs, running, wait_until,
 };
 
 /// Check that a process is recorded for a client with the token, one recording at a time, and that the client gets the recording
@@ -62,4 +62,41 @@ fn processes_are_recorded_on_request() {
     assert_eq!(status("GET /record/0", &authorization).as_deref(), Some("404"));
     assert_eq!(status(&start, &authorization).as_deref(), Some("404"));
     monitor.stop();
+}
+
+/// Check that a recording in progress ends in order if the monitor is killed: the process that records is gone long before its
+/// time, and the next run removes its directory.
+#[test]
+fn a_killed_monitor_ends_its_recording() {
+    let scene = Scene::new();
+    let (input, end) = std::io::pipe().expect("a pipe");
+    let mut command = scene.bare(programs::program("registered"));
+    let mut target = Running::start(command.stdin(input).env("LD_LIBRARY_PATH", programs::libraries()));
+    assert_eq!(target.stdout_line(), "ready");
+    let pid = target.pid();
+    let file = scene.path("token");
+    let monitor = Monitor::of_machine(&scene, &format!("-p {pid} --allow-record {}", file.display()));
+    let token = fs::read_to_string(&file).expect("a token");
+    let authorization = format!("Authorization: Bearer {}", token.trim());
+    let (head, _) = request(&monitor.address, &format!("POST /record?pid={pid}&seconds=60"), &authorization);
+    assert!(head.starts_with("HTTP/1.1 202 "), "{head}");
+    let threads = || fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten();
+    let sends =
+        || threads().any(|task| fs::read(task.path().join("comm")).is_ok_and(|comm| comm == b"warpscope-send\n"));
+    wait_until("the process is recorded", sends);
+    let children = |pid: u32| {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten();
+        let children = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+        children.collect::<String>().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let [recorder] = &children(monitor.pid())[..] else { panic!("one process records") };
+    let killed = std::time::Instant::now();
+    running::kill(monitor.pid() as libc::pid_t, libc::SIGKILL);
+    wait_until("the process is no longer recorded", || !sends());
+    let stat = || fs::read_to_string(format!("/proc/{recorder}/stat")).unwrap_or_default();
+    wait_until("the recording ends", || stat().is_empty() || stat().contains(") Z "));
+    assert!(killed.elapsed().as_secs() < 30, "it would have recorded for 60 s");
+    Ended::of(&mut scene.record("-q -o x.svg", "true")).exits(0);
+    drop((end, monitor));
+    target.wait().exits(0);
 }

@@ -116,6 +116,12 @@ impl Workspace {
         self.write_program(INJECTOR, embedded::INJECTOR)
     }
 
+    /// Creates a subdirectory that nobody else may use.
+    pub fn make_private_directory(&self, name: &str) -> io::Result<PathBuf> {
+        rustix::fs::mkdirat(&self.directory, name, Mode::RWXU)?;
+        Ok(self.path.join(name))
+    }
+
     /// Creates a subdirectory that any user may list.
     pub fn make_directory(&self, name: &str) -> io::Result<PathBuf> {
         rustix::fs::mkdirat(&self.directory, name, Mode::RWXU)?;

@@ -4,6 +4,7 @@ use std::{
     ffi::OsStr,
     fs::File,
     io::{self, Read, Seek},
+    os::unix::process::CommandExt,
     process::{Child, Command, Stdio},
 };
 
@@ -29,7 +30,11 @@ impl Recording {
         if let Some(output) = output {
             command.arg("-o").arg(output);
         }
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(text.try_clone()?).spawn()?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(text.try_clone()?);
+        let parent = std::process::id();
+        // SAFETY: between fork and exec only system calls are made.
+        unsafe { command.pre_exec(move || end_with(parent)) };
+        let child = command.spawn()?;
         // SAFETY: a plain system call on our own child. It must not have the priority of the thread that started it.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, child.id(), 0) };
         Ok(Self { pid, child, text, ended: false })
@@ -47,6 +52,21 @@ impl Recording {
         let read = self.text.rewind().and_then(|()| (&self.text).take(MOST_TEXT).read_to_end(&mut said));
         Some(read.map(|_| (status.success(), String::from_utf8_lossy(&said).into_owned())))
     }
+}
+
+/// Ends this process in order when the thread that started it ends, even if that is killed.
+fn end_with(parent: u32) -> io::Result<()> {
+    // SAFETY: plain system calls.
+    unsafe {
+        if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // It was killed before the call above.
+        if libc::getppid().cast_unsigned() != parent {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+    }
+    Ok(())
 }
 
 impl Drop for Recording {

@@ -17,9 +17,11 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use collect::{command::random, process::procfs};
+use collect::{
+    command::{random, workspace::Workspace},
+    process::procfs,
+};
 use metrics::http::{Method, Peer, Request, Response};
-use tempfile::TempDir;
 
 use super::recording::{Recording, failure};
 
@@ -43,8 +45,8 @@ struct Latest {
     id: String,
     path: PathBuf,
     state: State,
-    /// Removed with its files.
-    _directory: TempDir,
+    /// Removed with its files; if the monitor is killed, by the next run.
+    _directory: Workspace,
 }
 
 enum State {
@@ -117,8 +119,8 @@ fn start(request: &Request, latest: &mut Option<Latest>) -> Result<String, (u16,
         return Err((404, format!("there is no process {pid}")));
     }
     let failed = |error: std::io::Error| (500, format!("cannot record process {pid}: {error}"));
-    let directory = tempfile::Builder::new().prefix("warpscope-").tempdir().map_err(failed)?;
-    let path = directory.path().join("recording.wscope");
+    let directory = Workspace::create().map_err(|error| (500, format!("cannot record process {pid}: {error:#}")))?;
+    let path = directory.make_private_directory("record").map_err(failed)?.join("recording.wscope");
     let id = random::token().map_err(failed)?;
     let state = State::Running(Recording::start(pid, seconds, Some(path.as_os_str())).map_err(failed)?);
     *latest = Some(Latest { id: id.clone(), path, state, _directory: directory });
