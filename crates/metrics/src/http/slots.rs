@@ -67,9 +67,14 @@ pub(super) fn verdict(slots: &[Slot], peer: Peer, now: Instant) -> Verdict {
     // The peer with the most connections loses one; if that is `peer` itself, one of its own.
     let most = counts.iter().max_by_key(|(peer, count)| (**count, **peer)).map(|(peer, _)| *peer);
     let from = if own >= MOST_OF_PEER { Some(peer) } else { most.filter(|most| counts[most] > own + 1).or(Some(peer)) };
-    let candidates = slots.iter().enumerate().filter(|(_, slot)| Some(slot.peer) == from);
-    let least = candidates.filter_map(|(index, slot)| Some((rank(slot, now)?, slot.since, index))).min();
-    least.map_or(Verdict::Refused, |(_, _, index)| Verdict::Replace(index))
+    let least = |of: &dyn Fn(&Slot) -> bool| {
+        let candidates = slots.iter().enumerate().filter(|(_, slot)| of(slot));
+        candidates.filter_map(|(index, slot)| Some((rank(slot, now)?, slot.since, index))).min()
+    };
+    // One user can have thousands of ids (subordinate ones), and a connection with each: then no peer has many. So a peer
+    // without a connection may replace any.
+    let replaced = least(&|slot| Some(slot.peer) == from).or_else(|| least(&|_| own == 0));
+    replaced.map_or(Verdict::Refused, |(_, _, index)| Verdict::Replace(index))
 }
 
 /// The cost of evicting a connection now; `None` if it must not be evicted.
@@ -138,6 +143,32 @@ mod tests {
             }
         }
         assert!(slots.iter().any(|slot| slot.peer == HONEST));
+    }
+
+    /// Check that a user with as many ids as there are slots, each with one connection, keeps nobody out, and that such a user
+    /// takes no connection that is being served.
+    #[test]
+    fn a_user_with_many_ids_keeps_nobody_out() {
+        let held = |state, age, answers| -> Vec<_> {
+            (0..MOST).map(|number| slot(Peer::User(100_000 + number as u32), state, age, answers)).collect()
+        };
+        for (state, age, answers) in [
+            (State::Idle, 60, 0),
+            (State::Receiving, 60, 0),
+            (State::Sending, 300, 0),
+            (State::Pending, 0, 1),
+            (State::Closing, 0, 1),
+        ] {
+            let slots = held(state, age, answers);
+            assert!(matches!(verdict(&slots, HONEST, start()), Verdict::Replace(_)), "{state:?}");
+        }
+        let mut slots = held(State::Idle, 60, 0);
+        slots[7] = slot(HONEST, State::Pending, 1, 0);
+        for _ in 0..2 * MOST as u32 {
+            let Verdict::Replace(index) = verdict(&slots, OTHER, start()) else { break };
+            assert_ne!(slots[index].peer, HONEST);
+            slots[index] = slot(Peer::User(200_000), State::Pending, 0, 0);
+        }
     }
 
     /// Check that a connection just accepted is not evicted for the next one.
