@@ -47,7 +47,7 @@ impl Scraper<'_> {
         };
         stream.get_ref().set_read_timeout(Some(Duration::from_secs(20)))?;
         let stream = self.stream.insert(stream);
-        stream.get_mut().write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")?;
+        stream.get_mut().write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
         let mut length = 0;
         loop {
             let mut line = String::new();

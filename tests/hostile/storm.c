@@ -20,7 +20,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define REQUEST "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"
+#define REQUEST "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 static int port, announce;
 

@@ -130,7 +130,7 @@ fn unresponsive_scrapers_do_not_block_others() {
         let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHo");
     }
     for stream in silent.iter_mut().skip(20).take(20) {
-        let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
     }
     // In sequence they would take minutes to time out; a scrape gives up after 20 seconds.
     assert!(get(&monitor.address, "/metrics", "").1.contains("warpscope_processes"));

@@ -15,6 +15,7 @@
 
 mod connection;
 mod endpoints;
+mod host;
 mod message;
 mod owner;
 mod peer;

@@ -51,7 +51,7 @@ fn exchange(address: SocketAddr, request: &[u8]) -> String {
 }
 
 fn get(address: SocketAddr, path: &str, more: &str) -> String {
-    exchange(address, format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{more}\r\n").as_bytes())
+    exchange(address, format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{more}\r\n").as_bytes())
 }
 
 /// Check every path and the format negotiation.
@@ -73,7 +73,8 @@ fn every_path_is_served() {
     assert!(get(server.address(), "/map?pid=x", "").starts_with("HTTP/1.1 400 "));
     assert!(get(server.address(), "/", "").contains("<a href=\"/metrics\">"));
     assert!(get(server.address(), "/etc/passwd", "").starts_with("HTTP/1.1 404 "));
-    let refused = exchange(server.address(), b"POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc");
+    let refused =
+        exchange(server.address(), b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc");
     assert!(refused.starts_with("HTTP/1.1 405 ") && refused.contains("\r\nAllow: GET, HEAD\r\n"));
     let head = exchange(server.address(), b"HEAD /metrics HTTP/1.0\r\n\r\n");
     assert!(head.contains("Content-Length: 11\r\n") && head.ends_with("\r\n\r\n"), "{head}");
@@ -83,8 +84,8 @@ fn every_path_is_served() {
 #[test]
 fn pipelined_requests_are_answered_in_order() {
     let server = start();
-    let mut requests = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(500);
-    requests.push_str("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let mut requests = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(500);
+    requests.push_str("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     let answers = exchange(server.address(), requests.as_bytes());
     assert_eq!(answers.matches("HTTP/1.1 200 OK\r\n").count(), 501);
     assert!(answers.ends_with("</html>\n"));
@@ -96,7 +97,7 @@ fn connections_are_reused() {
     let server = start();
     let mut stream = connect(server.address());
     for _ in 0..3 {
-        stream.write_all(b"HEAD /metrics HTTP/1.1\r\nHost: a\r\n\r\n").expect("sent");
+        stream.write_all(b"HEAD /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("sent");
         let mut bytes = Vec::new();
         while !bytes.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
@@ -112,7 +113,7 @@ fn connections_are_reused() {
 fn half_closed_connections_are_answered() {
     let server = start();
     let mut stream = connect(server.address());
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").expect("sent");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("sent");
     stream.shutdown(Shutdown::Write).expect("half closed");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
@@ -175,7 +176,7 @@ fn stalled_clients_delay_no_one() {
                 1 => b"GET /metr",
                 // At most twenty of these: a large answer that is not read is held until it times out.
                 _ if place > 60 => b"GET",
-                _ => b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n",
+                _ => b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
             };
             let _ = stream.write_all(said);
             stream
@@ -238,4 +239,69 @@ fn unusable_addresses_are_explained() {
     assert!(begin.elapsed() < Duration::from_secs(60), "the server waited for an idle connection");
     assert!(start(&address).is_ok());
     drop(idle);
+}
+
+/// Check that a web page whose name resolves to the loopback interface (DNS rebinding) gets nothing, whichever way it names
+/// itself, and that the names of the interface work.
+#[test]
+fn requests_for_other_hosts_are_rejected() {
+    let server = start();
+    let answer = |target: &str, host: &str| {
+        let text = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        exchange(server.address(), text.as_bytes())
+    };
+    for host in ["evil.example", "evil.example:9400", "127.0.0.1.evil.example", "10.0.0.1"] {
+        for path in ["/metrics", "/healthz", "/map?pid=7", "/"] {
+            let answer = answer(path, host);
+            assert!(answer.starts_with("HTTP/1.1 421 ") && answer.ends_with("use localhost\n"), "{host}: {answer}");
+        }
+    }
+    assert!(answer("http://evil.example/metrics", "localhost").starts_with("HTTP/1.1 421 "));
+    for host in ["localhost", "127.0.0.1:9400", "[::1]:1", "LOCALHOST:9400"] {
+        assert!(answer("/metrics", host).ends_with("Prometheus\n"), "{host}");
+    }
+    // It has neither a name nor a browser.
+    assert!(exchange(server.address(), b"GET /metrics HTTP/1.0\r\n\r\n").ends_with("Prometheus\n"));
+}
+
+/// Check that a server that listens for other machines answers to every name: it cannot know its own.
+#[test]
+fn a_public_server_has_any_name() {
+    let server = Server::start("0.0.0.0:0", Arc::new(|request| answer(request, &Fake))).expect("a server");
+    let address = SocketAddr::from(([127, 0, 0, 1], server.address().port()));
+    let text = b"GET /metrics HTTP/1.1\r\nHost: gpu1.example\r\nConnection: close\r\n\r\n";
+    assert!(exchange(address, text).ends_with("Prometheus\n"));
+}
+
+/// Check that no request can be hidden in another one: whatever the framing, one answer is sent, and what follows is not read.
+#[test]
+fn requests_are_not_smuggled() {
+    let server = start();
+    let hidden = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let length = hidden.len();
+    for fields in [
+        format!("Content-Length: {length}\r\n"),
+        "Transfer-Encoding: chunked\r\n".to_owned(),
+        "Transfer-Encoding:\r\n".to_owned(),
+        "Transfer-Encoding: identity\r\n".to_owned(),
+        "Transfer-Encoding : chunked\r\n".to_owned(),
+        "X: a\r\n Content-Length: 5\r\n".to_owned(),
+        "X: a\nTransfer-Encoding: chunked\r\n".to_owned(),
+        "X: a\rContent-Length: 5\r\n".to_owned(),
+        "Content-Length: 0\r\nTransfer-Encoding: chunked\r\n".to_owned(),
+        format!("Content-Length: 0\r\nContent-Length: {length}\r\n"),
+        format!("Content-Length: 0, {length}\r\n"),
+        format!("Content-Length: +{length}\r\n"),
+        format!("Content-Length: 0x{length:x}\r\n"),
+        "Content-Length:\r\n".to_owned(),
+        "Content-Length: -0\r\n".to_owned(),
+        "Host: localhost\r\n".to_owned(),
+    ] {
+        for method in ["GET", "POST"] {
+            let text = format!("{method} /metrics HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n{hidden}");
+            let answer = exchange(server.address(), text.as_bytes());
+            assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{fields:?}: {answer}");
+            assert!(answer.contains("\r\nConnection: close\r\n") && !answer.contains("probes"), "{fields:?}: {answer}");
+        }
+    }
 }

@@ -9,6 +9,7 @@ use std::{
 
 use super::{
     Peer, Request, Response,
+    host::names_loopback,
     message::{LONGEST_HEAD, Method, Refusal},
     slots::{Slot, State},
 };
@@ -41,6 +42,8 @@ pub(super) struct Connection {
     /// The deadline of the current state.
     pub(super) until: Instant,
     slot: Slot,
+    /// The name that the server was given, if it listens on the loopback interface only.
+    loopback: Option<Arc<str>>,
     input: Vec<u8>,
     /// The request to answer.
     request: Option<Result<Request, Refusal>>,
@@ -51,7 +54,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, peer: Peer) -> std::io::Result<Self> {
+    /// `loopback` is the name that the server was given, if it listens on the loopback interface only.
+    pub(super) fn new(stream: TcpStream, peer: Peer, loopback: Option<Arc<str>>) -> std::io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         let now = Instant::now();
@@ -59,6 +63,7 @@ impl Connection {
             stream,
             until: now + REQUEST_TIMEOUT,
             slot: Slot { peer, state: State::Idle, since: now, answers: 0 },
+            loopback,
             input: Vec::new(),
             request: None,
             head: Vec::new(),
@@ -122,8 +127,18 @@ impl Connection {
     fn parse_request(&mut self) {
         let Some((request, length)) = Request::parse(&self.input) else { return };
         self.input.drain(..length);
-        self.request = Some(request.map(|request| request.from(self.slot.peer)));
+        self.request = Some(request.and_then(|request| self.accept(request)));
         self.enter(State::Pending, ANSWER_TIMEOUT);
+    }
+
+    /// Rejects a request for another host, such as that of a web page whose name leads here.
+    fn accept(&self, request: Request) -> Result<Request, Refusal> {
+        match &self.loopback {
+            Some(given) if !request.authority.is_empty() && !names_loopback(&request.authority, given) => {
+                Err(Refusal::Host)
+            }
+            _ => Ok(request.from(self.slot.peer)),
+        }
     }
 
     /// Answers the request and sends as much as possible.

@@ -31,6 +31,8 @@ pub struct Request {
     pub query: String,
     /// The client.
     pub peer: Peer,
+    /// The host that the client wants to reach, with or without a port; empty if it does not say.
+    pub(super) authority: String,
     fields: Vec<(String, String)>,
     pub(super) keep_alive: bool,
 }
@@ -46,6 +48,8 @@ pub enum Refusal {
     TooLong,
     /// It uses another version of HTTP.
     Version,
+    /// It is meant for another machine.
+    Host,
 }
 
 impl Refusal {
@@ -55,6 +59,7 @@ impl Refusal {
             Self::Malformed => Response::text(400, "malformed request\n"),
             Self::Method => Response::text(405, "only GET and HEAD are supported\n"),
             Self::TooLong => Response::text(431, "the request head is too long\n"),
+            Self::Host => Response::text(421, "this is not the host of the request: use localhost\n"),
             Self::Version => Response::text(505, "only HTTP/1.0 and HTTP/1.1 are supported\n"),
         }
     }
@@ -79,6 +84,10 @@ impl Request {
         let mut head = httparse::Request::new(&mut fields);
         let refused = |refusal| Some((Err(refusal), input.len()));
         match head.parse(input) {
+            // What is a line for us must be one for a proxy as well.
+            Ok(httparse::Status::Complete(length)) if has_bare_line_feed(&input[..length]) => {
+                refused(Refusal::Malformed)
+            }
             Ok(httparse::Status::Complete(length)) if length <= LONGEST_HEAD => Some((Self::of(&head), length)),
             Ok(httparse::Status::Partial) if input.len() < LONGEST_HEAD => None,
             Ok(_) | Err(httparse::Error::TooManyHeaders) => refused(Refusal::TooLong),
@@ -103,14 +112,25 @@ impl Request {
             Some("POST") => Method::Post,
             _ => return Err(Refusal::Method),
         };
-        let (path, query) = target(head.path.unwrap_or_default())?;
-        let fields = head.headers.iter().map(field).collect();
-        let mut request = Self { method, path, query, peer: Peer::Local, fields, keep_alive: newer };
-        if newer && request.header("host").is_empty() {
+        let (authority, path, query) = target(head.path.unwrap_or_default())?;
+        let fields: Vec<(String, String)> = head.headers.iter().map(field).collect();
+        let given = |name: &str| fields.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name)).count();
+        let (hosts, lengths, codings) = (given("host"), given("content-length"), given("transfer-encoding"));
+        // A proxy may read these in another way, and see another request.
+        if hosts > 1 || lengths > 1 || lengths + codings > 1 {
             return Err(Refusal::Malformed);
         }
-        let has_body = !matches!(request.header("content-length").as_str(), "" | "0")
-            || !request.header("transfer-encoding").is_empty();
+        let authority = authority.unwrap_or_default().to_owned();
+        let mut request = Self { method, path, query, peer: Peer::Local, authority, fields, keep_alive: newer };
+        let (host, length) = (request.header("host"), request.header("content-length"));
+        if newer && host.is_empty() || lengths > 0 && !is_number(&length) {
+            return Err(Refusal::Malformed);
+        }
+        // The absolute URL of a request takes precedence.
+        if request.authority.is_empty() {
+            request.authority = host;
+        }
+        let has_body = codings > 0 || length.contains(|digit| digit != '0');
         let close = request.header("connection").split(',').any(|word| word.trim().eq_ignore_ascii_case("close"));
         // Bodies are not supported; closing the connection avoids having to find the body's end.
         request.keep_alive &= !has_body && !close;
@@ -118,16 +138,27 @@ impl Request {
     }
 }
 
-/// Splits a request's target into path and query.
-fn target(target: &str) -> Result<(String, String), Refusal> {
+fn has_bare_line_feed(head: &[u8]) -> bool {
+    head.first() == Some(&b'\n') || head.windows(2).any(|pair| pair[1] == b'\n' && pair[0] != b'\r')
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Splits a request's target into host, path and query.
+fn target(target: &str) -> Result<(Option<&str>, String, String), Refusal> {
     // Proxies send the absolute URL.
-    let target = match target.strip_prefix("http://") {
-        None => target,
-        Some(rest) => rest.find('/').map_or("/", |slash| &rest[slash..]),
+    let (authority, target) = match target.strip_prefix("http://") {
+        None => (None, target),
+        Some(rest) => {
+            let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+            (Some(authority).filter(|authority| !authority.is_empty()), if path.starts_with('/') { path } else { "/" })
+        }
     };
     let target = target.split('#').next().unwrap_or_default();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    if path.starts_with('/') { Ok((path.to_owned(), query.to_owned())) } else { Err(Refusal::Malformed) }
+    if path.starts_with('/') { Ok((authority, path.to_owned(), query.to_owned())) } else { Err(Refusal::Malformed) }
 }
 
 /// A response.
@@ -169,6 +200,7 @@ impl Response {
             404 => "Not Found",
             405 => "Method Not Allowed",
             409 => "Conflict",
+            421 => "Misdirected Request",
             431 => "Request Header Fields Too Large",
             500 => "Internal Server Error",
             503 => "Service Unavailable",
@@ -211,12 +243,21 @@ mod tests {
         assert_eq!((request.parameter("name"), request.parameter("a")), (Some("a"), None));
         assert_eq!(request.header("ACCEPT"), "a/b, c/d");
         assert_eq!(
-            parse("HEAD http://gpu1 HTTP/1.1\nHost: gpu1\n\n").map(|r| (r.method, r.path)),
-            Ok((Method::Head, "/".to_owned()))
+            parse("HEAD http://gpu1 HTTP/1.1\r\nHost: gpu2\r\n\r\n").map(|r| (r.method, r.path, r.authority)),
+            Ok((Method::Head, "/".to_owned(), "gpu1".to_owned()))
         );
         assert_eq!(parse("GET / HTTP/1.0\r\n\r\n").map(|r| r.keep_alive), Ok(false));
         assert_eq!(parse("GET / HTTP/1.1\r\nHost: a\r\nConnection: x, Close\r\n\r\n").map(|r| r.keep_alive), Ok(false));
-        assert_eq!(parse("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n").map(|r| r.keep_alive), Ok(false));
+        for (field, keep_alive) in [
+            ("Content-Length: 5", false),
+            ("Content-Length: 0", true),
+            ("Content-Length: 00", true),
+            ("Transfer-Encoding: chunked", false),
+            ("Transfer-Encoding:", false),
+        ] {
+            let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n");
+            assert_eq!(parse(&text).map(|r| r.keep_alive), Ok(keep_alive), "{field}");
+        }
     }
 
     /// Check that each kind of invalid request gets its own response.
@@ -232,6 +273,18 @@ mod tests {
             ("GET ../x HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::Malformed),
             ("GET /\u{7} HTTP/1.1\r\nHost: a\r\n\r\n", Refusal::Malformed),
             ("hello\r\n\r\n", Refusal::Malformed),
+            // What another server might read as another request.
+            ("GET / HTTP/1.1\nHost: a\n\n", Refusal::Malformed),
+            ("GET / HTTP/1.1\r\nHost: a\r\nX: b\nContent-Length: 5\r\n\r\n", Refusal::Malformed),
+            ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", Refusal::Malformed),
+            ("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nContent-Length: 5\r\n\r\n", Refusal::Malformed),
+            ("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: +5\r\n\r\n", Refusal::Malformed),
+            ("GET / HTTP/1.1\r\nHost: a\r\nContent-Length:\r\n\r\n", Refusal::Malformed),
+            ("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 5, 5\r\n\r\n", Refusal::Malformed),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+                Refusal::Malformed,
+            ),
         ] {
             assert_eq!(parse(text), Err(refusal), "{text:?}");
         }

@@ -17,6 +17,7 @@ use std::{
 use super::{
     Method, Peer, Request, Response,
     connection::{Connection, Flow},
+    host::host,
     owner::Owners,
     slots::{Slot, State, Verdict, verdict},
 };
@@ -55,8 +56,9 @@ impl Server {
         woken.set_nonblocking(true).map_err(failed)?;
         // Without it all local clients count as one peer.
         let owners = Owners::open().ok();
+        let named = local.ip().is_loopback().then(|| host(address).unwrap_or_default().into());
         let serve = move || {
-            Loop { listener, woken, handler, owners, connections: Vec::new(), pause: None, rest: None }.run();
+            Loop { listener, named, woken, handler, owners, connections: Vec::new(), pause: None, rest: None }.run();
         };
         let thread = std::thread::Builder::new().name("http".to_owned()).spawn(serve).map_err(failed)?;
         Ok(Self { address: local, wake, thread: Some(thread) })
@@ -100,6 +102,8 @@ fn listen(address: &str) -> Result<TcpListener, String> {
 
 struct Loop {
     listener: TcpListener,
+    /// The host of the address that the user gave, if it is the loopback interface.
+    named: Option<Arc<str>>,
     woken: UnixStream,
     handler: Handler,
     owners: Option<Owners>,
@@ -185,7 +189,7 @@ impl Loop {
                 }
                 Verdict::Refused => continue,
             }
-            let Ok(mut connection) = Connection::new(stream, peer) else { continue };
+            let Ok(mut connection) = Connection::new(stream, peer, self.named.clone()) else { continue };
             // Most clients have already sent their request.
             if connection.advance() == Flow::On {
                 self.connections.push(connection);
