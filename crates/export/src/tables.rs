@@ -457,11 +457,18 @@ impl Rows {
     }
 }
 
-/// Quotes a text that contains a separator, a quote or a line break.
+/// Quotes a text that contains a separator or a quote. It is a name from a program and may contain anything: control characters
+/// become spaces, and a text that a spreadsheet would take for a formula gets an apostrophe, which makes it a text there.
+fn csv_text(text: &str) -> String {
+    let text = names::printable(text);
+    let formula = text.trim_start().starts_with(['=', '+', '-', '@']);
+    let text = if formula { format!("'{text}") } else { text.into_owned() };
+    if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+}
+
 fn csv(cell: &Cell) -> String {
     match cell {
-        Cell::Text(text) if text.contains([',', '"', '\n', '\r']) => format!("\"{}\"", text.replace('"', "\"\"")),
-        Cell::Text(text) => text.clone(),
+        Cell::Text(text) => csv_text(text),
         Cell::Ns(number) | Cell::Bytes(number) | Cell::Count(number) | Cell::Microjoules(number) => number.to_string(),
         Cell::Share(share) => format!("{share:.6}"),
         Cell::Watts(watts) => format!("{watts:.1}"),

@@ -100,10 +100,16 @@ class Table {
   }
 
   csv() {
-    const quote = value => /[",\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value;
+    const quote = value => /[",]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value;
+    // Names come from programs: a spreadsheet must not take one for a formula.
+    const cell = (value, kind) => {
+      if (kind !== 'text') return String(value);
+      const text = printable(String(value));
+      return quote(/^\s*[=+\-@]/.test(text) ? `'${text}` : text);
+    };
     const unit = { time: '_ns', bytes: '_bytes', rate: '_bytes_per_s' };
     const lines = [this.columns.map(column => quote(column.label.replaceAll(' ', '_') + (unit[column.kind] || '')))];
-    for (const row of this.rows) lines.push(this.columns.map(column => quote(String(row[column.search || column.key]))));
+    for (const row of this.rows) lines.push(this.columns.map(column => cell(row[column.search || column.key], column.kind)));
     return lines.map(line => line.join(',')).join('\n') + '\n';
   }
 
