@@ -1,6 +1,9 @@
 //! The HTML report in a real browser.
 
-use std::os::unix::process::CommandExt;
+use std::{
+    io::{Read, Write},
+    os::unix::process::CommandExt,
+};
 
 use serde_json::{Value, json};
 
@@ -258,7 +261,7 @@ fn hostile_names_are_text() {
         "import sys\n\
          sys.path.insert(0, sys.argv[1])\n\
          from cudart import ONE, cudart, register\n\
-         for name in ['</script><img src=x onerror=document.body.dataset.hacked=1>', 'q\"\\'`;\\n{{data}}', 'x' * 10000, '\\udcff']:\n\
+         for name in ['</script><img src=x onerror=document.body.dataset.hacked=1>', 'q\"\\'`;\\n{{data}}', 'x' * 10000, '\\udcff', '=1+1', '-2+3,\"4\"', '@a\\tb']:\n\
          \x20   cudart.cudaLaunchKernel(register(name.encode('utf-8', 'surrogateescape').decode('latin-1')), ONE, ONE, None, 0, None)\n",
     )
     .expect("written");
@@ -274,10 +277,21 @@ fn hostile_names_are_text() {
     assert!(browser.number("app.current.view.matches.nodes.size") > 0.0);
     browser.js("app.state.set({ q: '', tab: 'kernels' })");
     assert_eq!(browser.number("app.current.view.rows.reduce((sum, row) => sum + row.count, 0)"), kernels as f64);
+    // What is copied is no formula, and has a line for each row.
+    let table = browser.text("app.current.view.csv()");
+    for cell in [",'=1+1\n", ",\"'-2+3,\"\"4\"\"\"\n", ",'@a b\n"] {
+        assert!(table.contains(cell), "{cell} is not in {table}");
+    }
+    assert!(!table.contains(|c: char| c.is_control() && c != '\n'), "{table:?}");
     assert_eq!(browser.js("document.body.dataset.hacked"), Value::Null);
     assert_eq!(browser.number("document.querySelectorAll('img').length"), 0.0);
     assert!(browser.number("document.documentElement.scrollWidth") <= 1280.0);
     no_errors(&mut browser);
+    // A script that is not the page's own does not run, though it has the attribute that was once enough.
+    let insert = "(() => { const script = document.createElement('script'); script.nonce = 'warpscope'; \
+                  script.textContent = 'document.body.dataset.injected = 1'; document.body.append(script); \
+                  return document.body.dataset.injected ?? 'none'; })()";
+    assert_eq!(browser.text(insert), "none");
 }
 
 /// Check that `open` serves the report of a recording to its user, only under the address that it printed, until it is
@@ -300,6 +314,13 @@ fn open_serves_the_report_to_its_user() {
     let size = std::fs::metadata(scene.path("x.html")).expect("the report").len() as i64;
     assert_eq!(get(&url, 0), size);
     assert_eq!(get(&url, 65534), -403);
+    // A web page that has rebound its name to this address.
+    let (address, path) = url["http://".len()..].split_once('/').expect("a path");
+    let mut stream = std::net::TcpStream::connect(address).expect("it listens");
+    write!(stream, "GET /{path} HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n").expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
     let (front, token) = url.trim_end_matches('/').rsplit_once('/').expect("a token");
     assert_eq!(token.len(), 32, "{url}");
     let other = "0".repeat(32);

@@ -2,6 +2,7 @@
 
 mod block;
 mod bounded;
+mod digest;
 mod gather;
 pub(crate) mod overview;
 mod tree;
@@ -31,7 +32,8 @@ use tree::Tree;
 /// The page. `{{name}}` marks where the parts go.
 const PAGE: &str = include_str!("html/page/index.html");
 const STYLE: &str = include_str!("html/page/style.css");
-const SCRIPTS: [&str; 11] = [
+const SCRIPTS: [&str; 12] = [
+    "'use strict';\n",
     include_str!("html/page/format.js"),
     include_str!("html/page/decode.js"),
     include_str!("html/page/calls.js"),
@@ -56,6 +58,8 @@ pub fn write(flames: &Flames<'_>, view: View, events: Events<'_>, out: &mut dyn 
         match name {
             "title" => out.write_all(escape(&title(flames.profile)).as_bytes())?,
             "style" => out.write_all(STYLE.as_bytes())?,
+            "style-digest" => out.write_all(digest::base64_sha256(&[STYLE]).as_bytes())?,
+            "script-digest" => out.write_all(digest::base64_sha256(&SCRIPTS).as_bytes())?,
             "data" => block::write(&head, &columns, out)?,
             _ => SCRIPTS.iter().try_for_each(|script| out.write_all(script.as_bytes()))?,
         }
