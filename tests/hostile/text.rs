@@ -2,21 +2,27 @@
 
 use std::{fs, process::Command};
 
+use serde_json::Value;
+
 use crate::support::{
     Ended, Scene,
     monitor::{Monitor, Watched, get},
-    program, programs, wait_until,
+    program, programs,
+    scene::{lost, number},
+    wait_until,
 };
 
 /// Clears the screen, and then imitates a message of warpscope.
 const NAME: &str = "a\u{1b}[2J\u{202e}\nwarpscope: forged";
 
-/// Asserts that a text has no control characters except line feeds, and no line that a name forged.
+/// Asserts that a text has no control characters except line feeds, nothing that changes its direction, and no line that a
+/// name forged.
 #[track_caller]
 fn is_harmless(what: &str, text: &[u8]) {
     let text = std::str::from_utf8(text).unwrap_or_else(|error| panic!("{what}: {error}"));
     assert!(!text.is_empty(), "{what} is empty");
-    assert!(!text.contains(|c: char| (c.is_control() && c != '\n') || c == '\u{202e}'), "{what}: {text:?}");
+    let hostile = |c: char| (c.is_control() && c != '\n') || ['\u{200f}', '\u{202e}'].contains(&c);
+    assert!(!text.contains(hostile), "{what}: {text:?}");
     assert!(!text.lines().any(|line| line.trim_start().starts_with("warpscope: forged")), "{what}: {text}");
 }
 
@@ -55,6 +61,40 @@ fn hostile_names_are_escaped() {
     is_harmless("a note", &Ended::of(&mut scene.warpscope(&["export", &cut, "-o", "cut.folded"])).stderr);
     let run = Ended::of(&mut scene.record_words("-q -o z.wscope", &[&nowhere])).exits(127);
     is_harmless("no such command", &run.stderr);
+}
+
+/// Check that NVTX ranges with hostile names are harmless in every output, that their work is counted, and that a huge name is
+/// cut off.
+#[test]
+fn hostile_ranges_are_escaped() {
+    let scene = Scene::new();
+    let outputs = "-o x.wscope -o x.folded -o x.html -o x.json -o x.jsonl -o x.pftrace -o x.svg";
+    let mut record = scene.record(&format!("--sim --nvtx {outputs}"), &format!("{} 1 hostile", program("nvtx")));
+    let run = Ended::of(&mut record).exits(0);
+    is_harmless("record", &run.stderr);
+    is_harmless("folded stacks", scene.read("x.folded").as_bytes());
+    is_harmless("report", &Ended::of(&mut scene.warpscope(&["report", "x.wscope"])).exits(0).stdout);
+    let report = scene.report("x.wscope");
+    assert_eq!((number(&report, "kernels"), number(&report, "matched"), lost(&report)), (9, 9, 0));
+    let table = |name: &str| {
+        Ended::of(&mut scene.warpscope(&["export", "x.wscope", "--table", name, "-o", "x.csv"])).exits(0);
+        scene.read("x.csv")
+    };
+    for name in ["kernels", "paths", "lines"] {
+        let table = table(name);
+        is_harmless(name, table.as_bytes());
+        assert!(!table.lines().any(|line| line.starts_with(['=', '+', '-', '@'])), "{table}");
+    }
+    let _: Value = serde_json::from_str(&scene.read("x.json")).expect("JSON");
+    for line in scene.read("x.jsonl").lines() {
+        let _: Value = serde_json::from_str(line).expect("JSON");
+    }
+    let page = scene.read("x.html");
+    assert_eq!(page.matches("</script>").count(), 2, "the data and the script");
+    for file in ["x.wscope", "x.html", "x.json", "x.jsonl", "x.pftrace", "x.svg"] {
+        let size = fs::metadata(scene.path(file)).expect("an output").len();
+        assert!(size < 512 << 10, "{file} has {size} bytes: the name of 1 MiB is in it");
+    }
 }
 
 /// Check that the monitor's log and its answer to health checks are harmless if an attacker chose the directory of a library.

@@ -1,6 +1,6 @@
 /* Annotates itself as NVTX's header does: loads the library that NVTX_INJECTION64_PATH names, and calls what it installs.
  *
- *   nvtx ROUNDS [early | many | crossed]
+ *   nvtx ROUNDS [early | many | crossed | hostile]
  *
  * Each round is a range `step` with two ranges in it: `forward`, which launches 2 kernels, and a range of the domain `lib`
  * with a registered name and the category `math`, `lib:backward`, which launches 3. Between them a mark is set, and one
@@ -8,7 +8,8 @@
  *
  *   early    a range `early` begins before CUDA is used and is around everything; another one, `over`, also ends before
  *   many     each step has its own name, with numbers as PyTorch's emit_nvtx appends them
- *   crossed  the ranges of the two domains overlap: backward ends after step */
+ *   crossed  the ranges of the two domains overlap: backward ends after step
+ *   hostile  instead of rounds, one kernel in each of 8 ranges whose names try to break what shows them */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -89,6 +90,19 @@ static void launch(int count) {
         if (cudaLaunchKernel(host, (dim3){1, 1, 1}, (dim3){32, 1, 1}, NULL, 0, NULL)) exit(3);
 }
 
+/* Ranges with names that control a terminal, forge lines, look like formulas, are no UTF-8, are empty, or are huge. */
+static void launch_in_hostile_ranges(void) {
+    static char huge[1 << 20];
+    memset(huge, 'x', sizeof huge - 1);
+    const char *const names[] = {"a\033[2J\033]0;b\007c", "d\nwarpscope: forged\r\n", "=1+1", "-2+3,\"e\"", "\xff\xfe\xc3(",
+                                 "f\xe2\x80\xae\xe2\x80\x8f</script><b>", "", huge};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        push(names[i]);
+        launch(1);
+        pop();
+    }
+}
+
 int main(int argc, char **argv) {
     int rounds = argc > 1 ? atoi(argv[1]) : 1;
     const char *form = argc > 2 ? argv[2] : "";
@@ -101,6 +115,10 @@ int main(int argc, char **argv) {
     }
     __cudaRegisterFunction(__cudaRegisterFatBinary(NULL), host, kernel, kernel, -1, NULL, NULL, NULL, NULL, NULL);
     launch(1);
+    if (!strcmp(form, "hostile")) {
+        launch_in_hostile_ranges();
+        return cudaDeviceSynchronize();
+    }
     void *lib = create("lib"), *backward = registered(lib, "backward");
     name_category(lib, 7, "math");
     uint64_t all = start("all rounds");

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// Makes a text safe for a terminal and for XML: control characters, line separators, characters that change the
-/// direction of text and characters that XML forbids become spaces.
+/// Makes a text safe for a terminal and for XML: control characters, line separators, invisible characters, characters
+/// that change the direction of text and characters that XML forbids become spaces.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if text.chars().any(is_hostile) {
         Cow::Owned(text.chars().map(|c| if is_hostile(c) { ' ' } else { c }).collect())
@@ -38,8 +38,8 @@ pub fn clean(name: &str) -> Cow<'_, str> {
 
 fn is_hostile(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-        || matches!(c, '\u{fffe}' | '\u{ffff}')
+        || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}')
+        || matches!(c, '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }
 
 /// Returns a process's or thread's short name as one word.
@@ -58,6 +58,7 @@ mod tests {
         assert_eq!(clean("<[u8; 8] as Clone>::clone"), "<[u8: 8] as Clone>::clone");
         assert_eq!(clean("a\nb\tc\u{1b}[31m"), "a b c [31m");
         assert_eq!(clean("abc\u{202e}cba\u{ffff}"), "abc cba");
+        assert_eq!(clean("a\u{200f}b\u{61c}c\u{200b}d\u{feff}"), "a b c d");
         assert_eq!(clean("kernel 5"), "kernel_5");
         assert_eq!(clean("version 1.5"), "version_1.5");
         assert_eq!(clean("kernel\u{a0}5"), "kernel_5");
