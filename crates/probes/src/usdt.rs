@@ -236,4 +236,52 @@ mod tests {
         assert_eq!(read(b"abcd", None, &Segments::default()), None);
         assert!(next_note(&note[..note.len() - 1]).is_none());
     }
+
+    /// Check that thousands of changes to notes end without a panic, and with no more tracepoints than there is room for.
+    #[test]
+    fn changed_notes_are_survived() {
+        let mut texts = [0x1000_u64, 0x2000, 0x3000].map(u64::to_le_bytes).concat();
+        texts.extend(b"libc\0setjmp\x008@%rdi -4@%esi 8@-16(%rbp,%rbx,8) 4@$5\0");
+        let mut note = [8, texts.len() as u32, 3].map(u32::to_le_bytes).concat();
+        note.extend(b"stapsdt\0");
+        note.extend(&texts);
+        note.resize(note.len().next_multiple_of(4), 0);
+        let notes = note.repeat(3);
+        let mut number = 0x2545_f491_4f6c_dd1d_u64;
+        let mut below = |end: usize| {
+            number ^= number << 13;
+            number ^= number >> 7;
+            number ^= number << 17;
+            (number % end as u64) as usize
+        };
+        let segments = Segments::default();
+        for _ in 0..20_000 {
+            let mut changed = notes.clone();
+            for _ in 0..=below(6) {
+                let at = below(changed.len());
+                changed[at] = [0, 1, 0x7f, 0x80, 0xff, b'@', b'(', b'-', b'9', b'%'][below(10)];
+            }
+            changed.truncate(changed.len() - below(changed.len() / 2));
+            let (mut rest, mut count) = (changed.as_slice(), 0);
+            while let Some((found, tail)) = next_note(rest) {
+                assert!(tail.len() < rest.len());
+                (rest, count) = (tail, count + 1);
+                let _ = found.and_then(|description| read(description, Some(0), &segments));
+                let texts = found.unwrap_or_default().split(|byte| *byte == 0).map(String::from_utf8_lossy);
+                texts.for_each(|text| text.split_whitespace().for_each(|text| drop(argument(text))));
+            }
+            assert!(count <= changed.len() / 12);
+        }
+        for text in [
+            "8@99999999999999999999(%rbp)",
+            "8@(%rax,%rbx,999)",
+            "999@$9",
+            "8@$",
+            "-@%",
+            "8@-(%rax)",
+            "\u{fffd}@\u{fffd}",
+        ] {
+            assert_eq!(argument(text), None, "{text}");
+        }
+    }
 }

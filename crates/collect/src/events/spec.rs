@@ -322,4 +322,64 @@ mod tests {
             assert!(refusal.contains(words) && refusal.starts_with(&format!("--event {text}")), "{text}: {refusal}");
         }
     }
+
+    /// Check that no text makes the parser panic, and that what it refuses is quoted in one message of about the same length.
+    #[test]
+    fn any_text_is_parsed_or_refused() {
+        let parts = [
+            "uprobe:",
+            "uretprobe:",
+            "tracepoint:",
+            "usdt:",
+            "lib.so:",
+            "a",
+            ":",
+            "::",
+            ",",
+            "=",
+            "weight=",
+            "unit=",
+            "name=",
+            "ret",
+            "arg1",
+            "arg255",
+            "arg-1",
+            "retval",
+            ":s8",
+            ":u64",
+            ":\u{e4}8",
+            "0x",
+            "0xffffffffffffffff",
+            "0x10000000000000000",
+            "bytes",
+            "*",
+            "[",
+            "\\",
+            "(int, char)",
+            "\u{202e}",
+            "\u{1b}[2J",
+            "\n",
+            "\u{fffd}",
+            "../../etc/passwd:f",
+            "",
+        ];
+        let mut number = 0x2545_f491_4f6c_dd1d_u64;
+        let mut below = |end: usize| {
+            number ^= number << 13;
+            number ^= number >> 7;
+            number ^= number << 17;
+            (number % end as u64) as usize
+        };
+        let long = "x,".repeat(100_000);
+        for round in 0..20_000 {
+            let mut text: String = (0..=below(9)).map(|_| parts[below(parts.len())]).collect();
+            if round % 2_000 == 0 {
+                text.push_str(&long);
+            }
+            match parse(std::slice::from_ref(&text)) {
+                Ok(specs) => assert_eq!((specs.len(), specs[0].source.as_str()), (1, text.as_str())),
+                Err(error) => assert!(format!("{error:#}").len() < 4 * text.len() + 500, "{error:#}"),
+            }
+        }
+    }
 }
