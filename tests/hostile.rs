@@ -4,6 +4,7 @@
 mod bombs;
 mod capabilities;
 mod files;
+mod hoards;
 mod http;
 mod monitor_maps;
 mod outputs;

@@ -16,7 +16,7 @@ static off_t file_sizes[FILES];
 
 static uint64_t state;
 
-static uint64_t draw(void) {
+static __attribute__((unused)) uint64_t draw(void) {
     state ^= state << 13, state ^= state >> 7, state ^= state << 17;
     return state;
 }

@@ -9,7 +9,7 @@ use std::{
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ProgramMut, UprobeMultiOpts, UprobeOpts};
 
 use crate::{
-    Error, Recorder, Result,
+    Error, Recorder, Result, Watch,
     contract::{
         bytes_of,
         types::{called, handed, limit},
@@ -63,7 +63,7 @@ impl Recorder {
     }
 
     /// Watches the call that hands work over: its entry, and its return instructions, by their offsets in the file.
-    pub fn watch_handovers(&mut self, file: &Path, entry: u64, returns: &[u64]) -> Result<()> {
+    pub fn watch_handovers(&mut self, watch: Watch, file: &Path, entry: u64, returns: &[u64]) -> Result<()> {
         let programs = &self.skel.progs;
         let (enter, leave) = if self.multi {
             (&programs.hand_over_multi, &programs.hand_back_multi)
@@ -73,38 +73,38 @@ impl Recorder {
         // The returns first: a call whose return is not seen would be in progress for ever.
         let links = self.watch_at(leave, file, returns)?.into_iter().chain(self.watch_at(enter, file, &[entry])?);
         let links: Vec<Link> = links.collect();
-        self.links.extend(links);
+        self.watches.entry(watch.0).or_default().extend(links);
         Ok(())
     }
 
     /// Watches the function that does a piece of such work, by its offset in the file.
-    pub fn watch_handed_work(&mut self, file: &Path, entry: u64) -> Result<()> {
+    pub fn watch_handed_work(&mut self, watch: Watch, file: &Path, entry: u64) -> Result<()> {
         let programs = &self.skel.progs;
         let program = if self.multi { &programs.handed_node_multi } else { &programs.handed_node_single };
         let links = self.watch_at(program, file, &[entry])?;
-        self.links.extend(links);
+        self.watches.entry(watch.0).or_default().extend(links);
         Ok(())
     }
 
     /// Watches the function that numbers the parts of such work, by its return instructions' offsets in the file.
-    pub fn watch_forward(&mut self, file: &Path, returns: &[u64]) -> Result<()> {
+    pub fn watch_forward(&mut self, watch: Watch, file: &Path, returns: &[u64]) -> Result<()> {
         let programs = &self.skel.progs;
         let program = if self.multi { &programs.node_made_multi } else { &programs.node_made_single };
         let links = self.watch_at(program, file, returns)?;
-        self.links.extend(links);
+        self.watches.entry(watch.0).or_default().extend(links);
         Ok(())
     }
 
     /// Watches the tasks of thread pools, by their offsets in the file: the entries of the functions that take a task, and the
     /// instructions that may call one.
-    pub fn watch_tasks(&mut self, file: &Path, takes: &[u64], calls: &[TaskCall]) -> Result<()> {
+    pub fn watch_tasks(&mut self, watch: Watch, file: &Path, takes: &[u64], calls: &[TaskCall]) -> Result<()> {
         let programs = &self.skel.progs;
         let handed = if self.multi { &programs.task_handed_multi } else { &programs.task_handed_single };
         // The calls first: a task whose beginning is not seen would be taken for the next one at its address.
         let begun = if self.multi { self.watch_many_calls(file, calls) } else { self.watch_each_call(file, calls) };
         let begun = begun.map_err(|source| Error::Attach { what: PROBE, source })?;
         let links: Vec<Link> = begun.into_iter().chain(self.watch_at(handed, file, takes)?).collect();
-        self.links.extend(links);
+        self.watches.entry(watch.0).or_default().extend(links);
         Ok(())
     }
 

@@ -16,12 +16,12 @@ use crate::{
     calls::Gather,
     contract::bytes_of,
     hooks::{Hook, Modules, Refused},
-    links::{attach_tracepoint, run_for_threads},
+    links::{attach_tracepoint, detach, run_for_threads},
 };
 
 /// A file whose functions are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watch(u64);
+pub struct Watch(pub(crate) u64);
 
 /// Where to probe a function: at this offset of its file, with this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,21 +92,25 @@ impl Recorder {
         // Returns first: an entry whose return is not watched would stay open.
         let links = if self.multi { self.watch_many(file, probes) } else { self.watch_each(file, probes) };
         let links = links.map_err(|source| Error::Attach { what, source })?;
-        let watch = Watch(self.next_watch);
-        self.next_watch += 1;
+        let watch = self.new_watch();
         self.watches.insert(watch.0, links);
         Ok((watch, begun.elapsed()))
     }
 
+    /// Creates a handle for the probes of a file, of which there are none yet.
+    pub fn new_watch(&mut self) -> Watch {
+        self.next_watch += 1;
+        Watch(self.next_watch - 1)
+    }
+
     /// Stops watching files. The kernel takes tens of milliseconds for each, so a separate thread waits for it, which is returned.
     pub fn unwatch(&mut self, watches: &[Watch]) -> Option<JoinHandle<()>> {
-        let mut links: Vec<Link> = watches.iter().filter_map(|watch| self.watches.remove(&watch.0)).flatten().collect();
+        let links: Vec<Vec<Link>> = watches.iter().filter_map(|watch| self.watches.remove(&watch.0)).collect();
         if links.is_empty() {
             return None;
         }
-        // In reverse order, as in `end_trace`. If no thread can be started, they are detached here.
-        let detach = move || while links.pop().is_some() {};
-        std::thread::Builder::new().name("unwatch".into()).spawn(detach).ok()
+        // If no thread can be started, they are detached here.
+        std::thread::Builder::new().name("unwatch".into()).spawn(|| detach(links)).ok()
     }
 
     fn watch_many(&self, file: &Path, probes: &[Probe]) -> libbpf_rs::Result<Vec<Link>> {
@@ -233,6 +237,13 @@ impl Recorder {
             hook.link = None;
         }
         run_for_threads(&self.skel.progs.unfinished)
+    }
+
+    /// Detaches all programs: from now on there are no new records.
+    pub fn stop(&mut self) {
+        let single = self.links.drain(..).chain(self.waits.take()).map(|link| vec![link]);
+        detach(single.chain(self.watches.drain().map(|(_, links)| links)).collect());
+        self.hooks.iter_mut().for_each(|hook| hook.link = None);
     }
 
     /// Adds what threads have counted by themselves to the sums.

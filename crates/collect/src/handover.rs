@@ -27,6 +27,7 @@
 mod boundary;
 mod creators;
 mod engine;
+mod libraries;
 mod places;
 mod pools;
 #[cfg(test)]
@@ -34,31 +35,49 @@ mod tests;
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
-    path::Path,
+    rc::Rc,
 };
 
 use bpf::{Cause, Recorder};
-use model::event::{Event, Frame, Mapping, NamedFrame, ProcessId, Stack, StackEnd, StackId, Symbol};
+use model::{
+    budget::Budget,
+    event::{Event, Frame, Mapping, NamedFrame, ProcessId, Stack, StackEnd, StackId, Symbol},
+};
 use symbols::{FileId, Files};
 
-use self::{boundary::Kind, creators::Creators, engine::Engine, places::Places, pools::Pools};
-use crate::{calls::file, sink::Sink};
+use self::{
+    boundary::Kind,
+    creators::Creators,
+    libraries::{Libraries, What},
+    places::Places,
+};
+use crate::sink::Sink;
 
 /// The most calls that are remembered. Work refers to calls in progress.
 const MAX_CALLS: usize = 1 << 16;
-/// The most files that are searched for thread pools. That takes up to a second for each.
-const MOST_POOLS: usize = 8;
 /// The most calls that are nested in each other's work.
 const MAX_NESTED: usize = 256;
+/// Mappings of libraries that hand work over: of a process, and of all.
+const PLACES: (u64, u64) = (64, 1 << 16);
+/// The most ended images whose stacks may not have been read yet.
+const MOST_GONE: usize = 256;
+/// The most stacks that wait for their parts, or for a decision.
+const MAX_WAITING: usize = 1 << 16;
+/// The most combined stacks that are remembered. One that is forgotten is combined again.
+const MAX_JOINED: usize = 1 << 18;
+/// The most names of boundaries.
+const MAX_BOUNDARIES: usize = 1 << 16;
 /// Frames that mark a hand-over have numbers from here on; those of Python count from 0.
 const FIRST_BOUNDARY: u32 = 1 << 31;
 
 /// The calls that hand work over, and the stacks of that work.
-#[derive(Default)]
 pub struct Handovers {
-    engines: HashMap<FileId, Option<Engine>>,
-    pools: HashMap<FileId, Option<Pools>>,
-    images: HashMap<ProcessId, Places>,
+    libraries: Libraries,
+    /// Where each image has their functions. Forked images share those of their parent.
+    images: HashMap<ProcessId, Rc<Places>>,
+    /// Ended images, oldest first.
+    gone: VecDeque<ProcessId>,
+    places: Budget,
     calls: HashMap<u32, Call>,
     /// The ids of `calls`, oldest first.
     order: VecDeque<u32>,
@@ -69,9 +88,6 @@ pub struct Handovers {
     undecided: HashMap<(ProcessId, StackId), u64>,
     boundaries: HashMap<String, u32>,
     unknown: u64,
-    work_is_watched: bool,
-    /// The forward code is found, too.
-    forward: bool,
 }
 
 /// A call that hands work over, or a part of its work.
@@ -110,13 +126,37 @@ enum Found {
 impl Handovers {
     /// Creates an empty set. With `forward`, the forward code that made each piece of work is found, too.
     pub fn new(forward: bool) -> Self {
-        Self { forward, work_is_watched: forward, ..Self::default() }
+        Self {
+            libraries: Libraries::new(forward),
+            images: HashMap::new(),
+            gone: VecDeque::new(),
+            places: Budget::new(PLACES.0, PLACES.1),
+            calls: HashMap::new(),
+            order: VecDeque::new(),
+            creators: Creators::default(),
+            waiting: Vec::new(),
+            joined: HashSet::new(),
+            undecided: HashMap::new(),
+            boundaries: HashMap::new(),
+            unknown: 0,
+        }
     }
 
     /// Adds a new image: a forked one has its parent's mappings.
     pub fn born(&mut self, image: ProcessId, forked_from: Option<ProcessId>) {
         if let Some(places) = forked_from.and_then(|parent| self.images.get(&parent)) {
-            self.images.insert(image, places.clone());
+            self.images.insert(image, Rc::clone(places));
+        }
+    }
+
+    /// Handles the end of an image. Its stacks may not have been read yet, so it is removed after others have ended.
+    pub fn died(&mut self, image: ProcessId) {
+        self.gone.extend(self.images.contains_key(&image).then_some(image));
+        if self.gone.len() > MOST_GONE
+            && let Some(oldest) = self.gone.pop_front()
+        {
+            self.images.remove(&oldest);
+            self.places.give_back_all(oldest);
         }
     }
 
@@ -128,74 +168,26 @@ impl Handovers {
         files: &Files,
         recorder: &mut Recorder,
     ) -> Option<String> {
-        let is = |name: &str| file::is_named(Path::new(name), &mapping.path);
-        if is(engine::LIBRARY) {
-            self.mapped_engine(mapping, file?, files, recorder)
-        } else if pools::LIBRARIES.into_iter().any(is) {
-            self.mapped_pools(mapping, file?, files, recorder)
-        } else {
-            None
+        let library = (file?, What::of(&mapping.path)?);
+        let (images, gone) = (&self.images, &self.gone);
+        let used = || {
+            let gone: HashSet<&ProcessId> = gone.iter().collect();
+            let running = images.iter().filter(|(image, _)| !gone.contains(image));
+            running.flat_map(|(_, places)| places.files.iter().copied()).collect()
+        };
+        let problem = self.libraries.watch(library, mapping, files, recorder, &used);
+        if let Some(places) = self.libraries.places(library.0, mapping.start, mapping.offset) {
+            let known = self.images.entry(mapping.process).or_default();
+            if !known.has(&places) && self.places.take(mapping.process, 1) {
+                Rc::make_mut(known).add(places, library.0);
+            }
         }
+        problem
     }
 
-    fn mapped_pools(
-        &mut self,
-        mapping: &Mapping,
-        id: FileId,
-        files: &Files,
-        recorder: &mut Recorder,
-    ) -> Option<String> {
-        if self.pools.len() >= MOST_POOLS && !self.pools.contains_key(&id) {
-            return None;
-        }
-        let mut problem = None;
-        let pools = self.pools.entry(id).or_insert_with(|| {
-            let found = files.open(id).ok_or("it cannot be read").and_then(Pools::find).map_err(str::to_owned);
-            let watched =
-                found.and_then(|pools| pools.watch(recorder).map(|()| pools).map_err(|error| error.to_string()));
-            watched.map_err(|why| problem = Some(why)).ok()
-        });
-        if let Some(pools) = pools {
-            pools.place(mapping.start, mapping.offset, self.images.entry(mapping.process).or_default());
-        }
-        problem.map(|why| {
-            format!("the tasks of XLA appear under its own threads: {} cannot be probed: {why}", mapping.path)
-        })
-    }
-
-    fn mapped_engine(
-        &mut self,
-        mapping: &Mapping,
-        id: FileId,
-        files: &Files,
-        recorder: &mut Recorder,
-    ) -> Option<String> {
-        let mut problem = None;
-        let (work_is_watched, forward) = (self.work_is_watched, self.forward);
-        let mut unnumbered = false;
-        let engine = self.engines.entry(id).or_insert_with(|| {
-            let found = files.open(id).and_then(Engine::find).ok_or("its functions were not found".to_owned());
-            let watched = found.and_then(|engine| {
-                let work = if work_is_watched { engine.watch_work(recorder) } else { Ok(()) };
-                let made = if forward { engine.watch_forward(recorder) } else { Ok(true) };
-                unnumbered = !made.map_err(|error| error.to_string())?;
-                work.and_then(|()| engine.watch_calls(recorder)).map_err(|error| error.to_string())?;
-                Ok(engine)
-            });
-            watched.map_err(|why| problem = Some(why)).ok()
-        });
-        if let Some(engine) = engine {
-            engine.place(mapping.start, mapping.offset, self.images.entry(mapping.process).or_default());
-        }
-        match problem {
-            Some(why) => Some(format!(
-                "the work of PyTorch's autograd appears under its own threads: {} cannot be probed: {why}",
-                mapping.path
-            )),
-            None => unnumbered.then(|| {
-                format!("forward lines are not shown: {} does not export the function that numbers nodes", mapping.path)
-            }),
-        }
+    /// Returns how often a library or a mapping of one was ignored because there were too many.
+    pub fn refused(&self) -> u64 {
+        self.libraries.refused() + self.places.refused()
     }
 
     /// Adds a call that begins; `stack` is its stack.
@@ -274,6 +266,7 @@ impl Handovers {
         match (found, sink.stack(native).map(|stack| places.work(&stack.frames))) {
             (Found::Own, _) | (_, Some(false)) => {}
             (Found::Unknown, Some(true)) => self.unknown += 1,
+            (Found::Unknown, None) if self.undecided.len() >= MAX_WAITING => self.unknown += 1,
             (Found::Unknown, None) => *self.undecided.entry((image, native)).or_default() += 1,
             (Found::Caller(call), _) => {
                 return self.combine(call.kind, image, (stack, call.stack), call.forward, time);
@@ -292,6 +285,16 @@ impl Handovers {
         time: u64,
     ) -> StackId {
         let id = joint(kind, worker, caller, forward);
+        if self.joined.contains(&id) {
+            return id;
+        }
+        if self.waiting.len() >= MAX_WAITING {
+            self.unknown += 1;
+            return worker;
+        }
+        if self.joined.len() >= MAX_JOINED {
+            self.joined.clear();
+        }
         if self.joined.insert(id) {
             self.waiting.push(JoinedStack { kind, id, image, worker, caller, forward, time });
         }
@@ -322,12 +325,10 @@ impl Handovers {
 
     /// Watches each piece of work from now on, if calls could not be distinguished without.
     pub fn watch_work(&mut self, recorder: &mut Recorder) -> Option<String> {
-        if self.unknown == 0 || self.work_is_watched {
+        if self.unknown == 0 || self.libraries.work {
             return None;
         }
-        self.work_is_watched = true;
-        let mut engines = self.engines.values().flatten();
-        engines.find_map(|engine| engine.watch_work(recorder).err()).map(|error| error.to_string())
+        self.libraries.watch_work(recorder)
     }
 
     /// Pushes every stack whose parts have arrived to the sink. `python` returns the name of a Python frame.
@@ -394,7 +395,10 @@ impl Handovers {
     }
 
     /// Returns the frame with this name; a new one is named first.
-    fn boundary(&mut self, name: String, sink: &mut dyn Sink) -> Frame {
+    fn boundary(&mut self, mut name: String, sink: &mut dyn Sink) -> Frame {
+        if self.boundaries.len() >= MAX_BOUNDARIES && !self.boundaries.contains_key(&name) {
+            name = boundary::OTHER.to_owned();
+        }
         let next = FIRST_BOUNDARY.saturating_add(self.boundaries.len() as u32);
         let number = *self.boundaries.entry(name.clone()).or_insert(next);
         let frame = Frame::Python(number);

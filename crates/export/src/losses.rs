@@ -317,6 +317,9 @@ fn cause_sentence(cause: LossCause) -> &'static str {
         LossCause::Handovers => {
             "launch or CPU sample of PyTorch's autograd or of XLA appears under its own thread: it is not known which call caused it|launches and CPU samples of PyTorch's autograd or of XLA appear under their own threads: it is not known which calls caused them"
         }
+        LossCause::EnginesRefused => {
+            "mapping of PyTorch's engine or of XLA was ignored: too many libraries of PyTorch or XLA|mappings of PyTorch's engine or of XLA were ignored: too many libraries of PyTorch or XLA"
+        }
         LossCause::StackWalks => "stack could not be walked|stacks could not be walked",
         LossCause::SessionsRefused => {
             "connection or launch was refused: too many CUDA sessions|connections or launches were refused: too many CUDA sessions"

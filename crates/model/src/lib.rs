@@ -4,6 +4,7 @@
 //! to the launches that caused them, and produces a [`profile::Profile`]. `record` folds while it records; `report` and
 //! `export` fold the events of a recording, with the same code and the same result.
 
+pub mod budget;
 pub mod calls;
 pub mod causes;
 pub mod counters;

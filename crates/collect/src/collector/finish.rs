@@ -212,6 +212,7 @@ impl<S: Sink> Collector<S> {
             (LossCause::UnparsedRecords, losses.unparsed + self.mappings.as_ref().map_or(0, Mappings::unparsed)),
             (LossCause::UnwindTables, self.unwinding.panics()),
             (LossCause::Handovers, self.handovers.as_ref().map_or(0, Handovers::unknown)),
+            (LossCause::EnginesRefused, self.handovers.as_ref().map_or(0, Handovers::refused)),
             (LossCause::PythonStacksUneven, self.pythons.as_ref().map_or(0, Pythons::uneven)),
         ] {
             let reported = self.reported_losses.entry(cause).or_default();

@@ -256,5 +256,8 @@ impl<S: Sink> Collector<S> {
         if let Some(pythons) = &mut self.pythons {
             pythons.died(image);
         }
+        if let Some(handovers) = &mut self.handovers {
+            handovers.died(image);
+        }
     }
 }

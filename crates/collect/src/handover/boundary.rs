@@ -6,6 +6,9 @@ use text::user_code::is_user_file;
 /// What `execute_with_graph_task` is called for, where no Python function says it.
 const BACKWARD: &str = "backward";
 
+/// In place of a name, if there are too many.
+pub const OTHER: &str = "[handed over by other code]";
+
 /// What the boundary marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use bpf::Recorder;
+use bpf::{Recorder, Watch};
 use elf::{Elf, Segments, Symbols, read};
 
 use super::places::{Function, LARGEST, Places};
@@ -23,6 +23,9 @@ const COMPLETE: &str = "_ZN5torch8autograd9GraphTask41mark_as_completed_and_run_
 
 /// `at::sequence_number::get_and_increment()`: runs on the thread that runs the forward code, once for each node.
 const NUMBER: &str = "_ZN2at15sequence_number17get_and_incrementEv";
+
+/// The most return instructions of a function. Real ones have a few.
+const MOST_RETURNS: usize = 256;
 
 /// The engine's functions in one file.
 pub struct Engine {
@@ -46,7 +49,8 @@ impl Engine {
         let returns = |function: &Function| -> Option<Vec<u64>> {
             let size = function.size();
             let code = (size <= LARGEST).then(|| read(&file, function.offset, size, "code").ok())??;
-            Some(probes::returns(&code)?.into_iter().map(|at| function.offset + at).collect())
+            let returns = probes::returns(&code).filter(|returns| returns.len() <= MOST_RETURNS)?;
+            Some(returns.into_iter().map(|at| function.offset + at).collect())
         };
         let numbered = function(NUMBER).and_then(|number| returns(&number)).unwrap_or_default();
         let returns = returns(&execute)?;
@@ -54,29 +58,29 @@ impl Engine {
         (!returns.is_empty()).then_some(Self { file, segments, execute, returns, evaluate, complete, numbered })
     }
 
-    /// Adds where a mapping of the file has the functions.
-    pub fn place(&self, start: u64, offset: u64, places: &mut Places) {
-        let Some(bias) = self.segments.bias(start, offset) else { return };
+    /// Returns where a mapping of the file has the functions.
+    pub fn places(&self, start: u64, offset: u64) -> Option<Places> {
+        let bias = self.segments.bias(start, offset)?;
         let works = [Some(&self.evaluate), self.complete.as_ref()].into_iter().flatten();
-        places.hands.push(self.execute.moved(bias));
-        places.works.extend(works.map(|function| function.moved(bias)));
+        let works = works.map(|function| function.moved(bias)).collect();
+        Some(Places { hands: vec![self.execute.moved(bias)], works, files: Vec::new() })
     }
 
     /// Watches the calls that hand work over.
-    pub fn watch_calls(&self, recorder: &mut Recorder) -> bpf::Result<()> {
-        recorder.watch_handovers(&procfs::open_file(&self.file), self.execute.offset, &self.returns)
+    pub fn watch_calls(&self, watch: Watch, recorder: &mut Recorder) -> bpf::Result<()> {
+        recorder.watch_handovers(watch, &procfs::open_file(&self.file), self.execute.offset, &self.returns)
     }
 
     /// Watches every piece of work.
-    pub fn watch_work(&self, recorder: &mut Recorder) -> bpf::Result<()> {
-        recorder.watch_handed_work(&procfs::open_file(&self.file), self.evaluate.offset)
+    pub fn watch_work(&self, watch: Watch, recorder: &mut Recorder) -> bpf::Result<()> {
+        recorder.watch_handed_work(watch, &procfs::open_file(&self.file), self.evaluate.offset)
     }
 
     /// Watches which code makes the pieces of work; false if the file does not export what is needed.
-    pub fn watch_forward(&self, recorder: &mut Recorder) -> bpf::Result<bool> {
+    pub fn watch_forward(&self, watch: Watch, recorder: &mut Recorder) -> bpf::Result<bool> {
         if self.numbered.is_empty() {
             return Ok(false);
         }
-        recorder.watch_forward(&procfs::open_file(&self.file), &self.numbered).map(|()| true)
+        recorder.watch_forward(watch, &procfs::open_file(&self.file), &self.numbered).map(|()| true)
     }
 }

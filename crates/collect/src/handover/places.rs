@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use elf::{Segments, Symbol};
 use model::event::{ADDRESS, Frame};
+use symbols::FileId;
 
 /// The most bytes of a function whose instructions are searched.
 pub const LARGEST: u64 = 1 << 16;
@@ -43,9 +44,26 @@ pub struct Places {
     pub hands: Vec<Range<u64>>,
     /// Do work that was handed over.
     pub works: Vec<Range<u64>>,
+    /// The files that they are in.
+    pub files: Vec<FileId>,
 }
 
 impl Places {
+    /// Whether all of these are known.
+    pub fn has(&self, more: &Self) -> bool {
+        let has = |known: &[Range<u64>], more: &[Range<u64>]| more.iter().all(|range| known.contains(range));
+        has(&self.hands, &more.hands) && has(&self.works, &more.works)
+    }
+
+    /// Adds more, which are in this file.
+    pub fn add(&mut self, more: Self, file: FileId) {
+        self.hands.extend(more.hands);
+        self.works.extend(more.works);
+        if !self.files.contains(&file) {
+            self.files.push(file);
+        }
+    }
+
     /// Whether a stack is that of a thread that does work handed to it.
     pub fn work(&self, frames: &[Frame]) -> bool {
         let inside = |ranges: &[Range<u64>], address| ranges.iter().any(|range| range.contains(&address));

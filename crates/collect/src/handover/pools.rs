@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use bpf::{Recorder, TaskCall};
+use bpf::{Recorder, TaskCall, Watch};
 use elf::{Budget, Elf, SHT_SYMTAB, Segments, Symbol, Symbols, read};
 
 use super::places::{Function, LARGEST, Places};
@@ -66,15 +66,16 @@ impl Pools {
         (!calls.is_empty()).then_some(Self { file, segments, takes, calls, loops }).ok_or(NOT_FOUND)
     }
 
-    /// Adds where a mapping of the file has the loops.
-    pub fn place(&self, start: u64, offset: u64, places: &mut Places) {
-        let Some(bias) = self.segments.bias(start, offset) else { return };
-        places.works.extend(self.loops.iter().map(|function| function.moved(bias)));
+    /// Returns where a mapping of the file has the loops.
+    pub fn places(&self, start: u64, offset: u64) -> Option<Places> {
+        let bias = self.segments.bias(start, offset)?;
+        let works = self.loops.iter().map(|function| function.moved(bias)).collect();
+        Some(Places { works, ..Places::default() })
     }
 
     /// Watches the tasks.
-    pub fn watch(&self, recorder: &mut Recorder) -> bpf::Result<()> {
-        recorder.watch_tasks(&procfs::open_file(&self.file), &self.takes, &self.calls)
+    pub fn watch(&self, watch: Watch, recorder: &mut Recorder) -> bpf::Result<()> {
+        recorder.watch_tasks(watch, &procfs::open_file(&self.file), &self.takes, &self.calls)
     }
 }
 

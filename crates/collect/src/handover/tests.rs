@@ -25,8 +25,9 @@ fn stack(id: u64, addresses: &[u64]) -> Event {
 
 /// Functions at 100 (hands over) and 200 (works).
 fn handovers() -> Handovers {
-    let mut handovers = Handovers::default();
-    handovers.images.insert(IMAGE, Places { hands: vec![100..105, 105..110], works: vec![200..205, 205..210] });
+    let mut handovers = Handovers::new(false);
+    let places = Places { hands: vec![100..105, 105..110], works: vec![200..205, 205..210], files: Vec::new() };
+    handovers.images.insert(IMAGE, Rc::new(places));
     handovers
 }
 
@@ -150,4 +151,28 @@ fn parts_of_work_name_their_forward_code() {
     handovers.settle(&mut sink, &|_| None);
     assert_eq!(addresses(&sink, plain), [Some(9), Some(205), Some(8), None, Some(1), Some(2)]);
     assert_eq!(addresses(&sink, part), [Some(9), Some(205), Some(8), None, None, Some(1), Some(2)]);
+}
+
+/// Check that a forked image shares its parent's functions, and that ended images are removed in the end.
+#[test]
+fn forked_images_share_their_functions() {
+    let mut handovers = handovers();
+    for child in 0..10_000 {
+        let child = ProcessId(100 + child);
+        handovers.born(child, Some(IMAGE));
+        assert!(Rc::ptr_eq(&handovers.images[&child], &handovers.images[&IMAGE]));
+        handovers.died(child);
+    }
+    assert_eq!((handovers.images.len(), handovers.gone.len()), (MOST_GONE + 1, MOST_GONE));
+}
+
+/// Check that stacks whose parts never arrive do not accumulate, and that those which are not combined are counted.
+#[test]
+fn stacks_that_wait_are_bounded() {
+    let (mut handovers, sink) = (handovers(), Stacks::default());
+    handovers.begun(&call(1, 10, Cause::None), StackId(1));
+    for id in 10..20 + MAX_WAITING as u64 {
+        handovers.under(IMAGE, (StackId(id), StackId(id)), (Cause::Call(1), 11), 5, &sink);
+    }
+    assert_eq!((handovers.waiting.len(), handovers.unknown()), (MAX_WAITING, 10));
 }

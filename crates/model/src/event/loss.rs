@@ -111,11 +111,13 @@ pub enum LossCause {
     CounterSamples = 43,
     /// How often the hardware buffer of the counters of a GPU was full: samples are missing.
     CounterOverflows = 44,
+    /// Mappings of libraries of PyTorch or XLA beyond the limits: the work that they hand over appears under their own threads.
+    EnginesRefused = 50,
 }
 
 impl LossCause {
     /// All causes, by number.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::RingLaunches,
         Self::RingStacks,
         Self::RingSamples,
@@ -147,6 +149,7 @@ impl LossCause {
         Self::MissedSwitches,
         Self::CounterSamples,
         Self::CounterOverflows,
+        Self::EnginesRefused,
     ];
 
     /// Returns the cause with this number.

@@ -1,0 +1,118 @@
+//! Attacks that make warpscope keep more and more: memory, descriptors and probes are bounded, what is refused is counted, and
+//! a recording ends in time. An honest program beside the attack is recorded exactly.
+
+use std::{
+    fs,
+    process::{Command, Stdio},
+    time::{Duration, SystemTime},
+};
+
+use serde_json::Value;
+
+use crate::support::{
+    Running, Scene,
+    attacker::with_sudo,
+    folded::kernels_by_path,
+    oracle::{Kind, Walk},
+    program, programs,
+    running::Footprint,
+    scene::number,
+};
+
+/// The limits of a recording under attack.
+const MOST_MEMORY: u64 = 400 << 20;
+const MOST_DESCRIPTORS: usize = 2048;
+/// The longest end of a recording: from the end of the command to that of warpscope, with all outputs.
+const LONGEST_END: Duration = Duration::from_secs(5);
+
+/// What a recording under attack used, and what it reports.
+struct Outcome {
+    used: Footprint,
+    report: Value,
+}
+
+impl Outcome {
+    fn lost(&self, cause: &str) -> u64 {
+        number(&self.report["lost"], cause)
+    }
+}
+
+/// Records the ground-truth program beside an attack, which has begun before that program starts. Asserts the limits, and that
+/// every kernel of the honest program is there, under its own path.
+fn record_beside(scene: &Scene, attack: &str) -> Outcome {
+    // Other users may have no access to the build directory.
+    for name in ["truth", "hoard"] {
+        programs::copy(program(name), scene.path(name));
+    }
+    let walk = Walk { processes: 2, threads: 2, streams: 2, devices: 1, launches: 1_000, graphs: false };
+    let script = format!(
+        "./hoard {attack} & until [ -e ready ]; do sleep 0.01; done; ./truth {} && wait $! && touch ended",
+        walk.arguments()
+    );
+    let mut command = scene.record_words("--sim --gpu-only -o x.wscope -o x.folded", &["sh", "-c", &script]);
+    with_sudo(&mut command).env("WARPSCOPE_SIM", "kernel_ns=3us");
+    let out = |name: &str| Stdio::from(fs::File::create(scene.path(name)).expect("a file"));
+    let (ended, used) =
+        Running::start(command.stdout(out("stdout")).stderr(out("stderr"))).wait_measured();
+    let over = SystemTime::now();
+    let errors = scene.read("stderr");
+    assert_eq!(ended.status.code(), Some(0), "{errors}");
+    assert_eq!(scene.read("stdout"), "done\n");
+    let since = fs::metadata(scene.path("ended")).and_then(|info| info.modified()).expect("a time");
+    let took = over.duration_since(since).unwrap_or_default();
+    eprintln!("{attack}: {} MiB, {} descriptors, ended in {took:?}", used.memory >> 20, used.descriptors);
+    assert!((1..MOST_MEMORY).contains(&used.memory), "{} MiB: {errors}", used.memory >> 20);
+    assert!(used.descriptors < MOST_DESCRIPTORS, "{} descriptors", used.descriptors);
+    assert!(took < LONGEST_END, "the end took {took:?}: {errors}");
+    let folded = scene.read("x.folded");
+    let own: String = folded.lines().filter(|line| line.contains("] truth:")).map(|line| format!("{line}\n")).collect();
+    let expected = walk.counts().into_iter().filter(|((kind, ..), _)| *kind == Kind::Kernel).collect();
+    assert_eq!(kernels_by_path(&own, 3), expected, "{errors}");
+    Outcome { used, report: scene.report("x.wscope") }
+}
+
+/// Builds a library with the functions of PyTorch's engine, which return at once, in a directory of anybody.
+fn build_engine(scene: &Scene) {
+    let (source, library) = (scene.path("engine.s"), scene.path("libtorch_cpu.so"));
+    let functions = [
+        "_ZN5torch8autograd6Engine23execute_with_graph_taskERKSt10shared_ptrINS0_9GraphTaskEES2_INS0_4NodeEEONS0_11InputBufferE",
+        "_ZN5torch8autograd6Engine17evaluate_functionERSt10shared_ptrINS0_9GraphTaskEEPNS0_4NodeERNS0_11InputBufferERKS2_INS0_10ReadyQueueEE",
+        "_ZN5torch8autograd9GraphTask41mark_as_completed_and_run_post_processingEv",
+    ];
+    let text = |name| format!(".globl {name}\n.type {name},@function\n{name}: nop\nret\n.size {name}, .-{name}\n");
+    // One segment: the functions are in the first page, and there is another one.
+    fs::write(&source, functions.map(text).concat() + ".skip 8192\n").expect("the directory is writable");
+    programs::run(Command::new("cc").args(["-shared", "-nostdlib", "-Wl,-N", "-o"]).args([&library, &source]));
+}
+
+/// Check that a process that maps an engine of PyTorch 20,000 times and then forks 1,000 times does not make warpscope copy all of
+/// that for each child.
+#[test]
+fn many_places_of_an_engine_are_bounded() {
+    let scene = Scene::new();
+    build_engine(&scene);
+    let outcome = record_beside(&scene, &format!("places ready {}", scene.text("")));
+    assert!(outcome.lost("engines_refused") > 0, "{}", outcome.report["lost"]);
+}
+
+/// Check that a process with 400 engines of PyTorch gets no more than its share of descriptors and probes, whose removal takes
+/// long, and that the recording ends in time.
+#[test]
+fn many_engines_are_bounded() {
+    let scene = Scene::new();
+    build_engine(&scene);
+    let outcome = record_beside(&scene, &format!("engines ready {}", scene.text("")));
+    assert!(outcome.lost("engines_refused") > 100, "{}", outcome.report["lost"]);
+    assert!(scene.read("stderr").contains("too many libraries of PyTorch"), "{}", scene.read("stderr"));
+    // One for each mapped file, and those of the recording itself.
+    assert!(outcome.used.descriptors < 900, "{} descriptors", outcome.used.descriptors);
+}
+
+/// Check that launches which claim to stand for others cannot make the sums of their work grow: 4,000,000 different ones share the
+/// limit of all sums.
+#[test]
+fn forged_sampling_rates_are_bounded() {
+    let scene = Scene::new();
+    let outcome = record_beside(&scene, "rates ready");
+    assert!(outcome.lost("gpu_sums") > 3_000_000, "{}", outcome.report["lost"]);
+}
