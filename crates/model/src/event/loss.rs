@@ -113,11 +113,19 @@ pub enum LossCause {
     CounterOverflows = 44,
     /// Mappings of libraries of PyTorch or XLA beyond the limits: the work that they hand over appears under their own threads.
     EnginesRefused = 50,
+    /// Mapped files beyond the limits: their functions have no names.
+    MappingsRefused = 51,
+    /// Stacks beyond the limits.
+    StacksRefused = 52,
+    /// Launches that named a stack or a session of another process: they have no stack, or are not recorded.
+    ForeignStacks = 53,
+    /// Threads beyond the limits: the code that started them is not shown.
+    ThreadsRefused = 54,
 }
 
 impl LossCause {
     /// All causes, by number.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 36] = [
         Self::RingLaunches,
         Self::RingStacks,
         Self::RingSamples,
@@ -150,6 +158,10 @@ impl LossCause {
         Self::CounterSamples,
         Self::CounterOverflows,
         Self::EnginesRefused,
+        Self::MappingsRefused,
+        Self::StacksRefused,
+        Self::ForeignStacks,
+        Self::ThreadsRefused,
     ];
 
     /// Returns the cause with this number.

@@ -1,6 +1,6 @@
 //! GPU time by stack and by operation.
 
-use std::sync::Arc;
+use std::{hash::Hash, sync::Arc};
 
 use cuda::occupancy::Shape;
 use rustc_hash::FxHashMap;
@@ -14,9 +14,10 @@ use super::{
     stalled::StalledLaunches,
 };
 use crate::{
+    budget::Budget,
     causes::Joined,
     event::{
-        Activity, Device, Direction, KernelName, LaunchKind, LossCause, ProcessId, Sample, SessionId, StackId, Uuid,
+        Activity, Device, Direction, KernelName, Launch, LaunchKind, LossCause, ProcessId, Sample, SessionId, StackId, Uuid,
         Wait, Work,
     },
     gpu_counters::CounterSums,
@@ -31,9 +32,11 @@ pub const NAME_LOST: &str = "[kernel name lost]";
 /// Stands for kernels that are summed together because there were too many distinct sums.
 pub const MERGED: &str = "[other kernels]";
 
-/// The maximum number of distinct sums, in total and per process: about 100 MB.
-const MAX_SUMS: usize = 900_000;
-const MAX_SUMS_OF_PROCESS: u32 = 225_000;
+/// The maximum number of distinct sums of all kinds, in total and per process: about 100 MB.
+const MAX_SUMS: u64 = 900_000;
+const MAX_SUMS_OF_PROCESS: u64 = 225_000;
+/// What a sum of the work that launches stand for counts as: [`super::spread`] needs it in three places.
+const STANDS_FOR: u64 = 4;
 /// The maximum number of streams that are counted.
 const MAX_STREAMS: usize = 65_536;
 /// The number of streams that are found without a lookup.
@@ -88,6 +91,28 @@ impl KernelNames {
     }
 }
 
+/// The room for sums.
+struct Room(Budget);
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(Budget::new(MAX_SUMS_OF_PROCESS, MAX_SUMS))
+    }
+}
+
+impl Room {
+    /// Whether these sums have one with this key, or room for it.
+    #[inline]
+    fn admits<K: Eq + Hash>(
+        &mut self,
+        sums: &FxHashMap<K, GpuWeight>,
+        key: &K,
+        (process, costs): (ProcessId, u64),
+    ) -> bool {
+        sums.contains_key(key) || self.0.take(process, costs)
+    }
+}
+
 /// All sums over activities.
 #[derive(Default)]
 pub struct GpuTime {
@@ -97,8 +122,8 @@ pub struct GpuTime {
     pub stands_for: FxHashMap<GpuKey, GpuWeight>,
     /// The part of the sums that was launched by graphs.
     pub graphs: FxHashMap<GpuKey, GpuWeight>,
-    /// The number of those sums per process.
-    shares: FxHashMap<ProcessId, u32>,
+    /// The room for all of those sums, and the next ones.
+    room: Room,
     /// Copies from and to memory that is not pinned.
     pub pageable: FxHashMap<(ProcessId, Option<StackId>, Direction), GpuWeight>,
     /// The shapes of kernels, by device and index of the name: one lookup for both.
@@ -107,7 +132,7 @@ pub struct GpuTime {
     shaped: FxHashMap<Kernel, usize>,
     /// Launches after the end of the recording whose work was not reported: not part of it.
     pub launched_after_end: u64,
-    /// Operations that did not get a sum of their own.
+    /// Operations that did not get a sum of their own in `weights`.
     pub merged: u64,
     devices: Devices,
     /// The NVTX range of each launch.
@@ -208,10 +233,13 @@ impl GpuTime {
         {
             self.add_shape((device, kernel), Shape::of(grid, block, registers, shared_memory), activity.duration());
         }
-        let key = GpuKey { process, stack: launch.map(|l| l.stack), capture, what, device, stream, range };
+        let mut key = GpuKey { process, stack: launch.map(|l| l.stack), capture, what, device, stream, range };
         let weight = match self.weights.get_mut(&key) {
             Some(weight) => weight,
-            None => self.new_sum(key),
+            None => {
+                key = self.new_key(key);
+                self.weights.entry(key).or_default()
+            }
         };
         let ns = activity.duration();
         weight.count += 1;
@@ -227,24 +255,43 @@ impl GpuTime {
         {
             self.counter_samples.add(gpu, start, end, what.kernel());
         }
-        if let Some(direction) = pageable(&activity.work)
-            && self.pageable.len() < MAX_SUMS
-        {
-            let work = GpuWeight { count: 1, ns, max_ns: ns, bytes, microjoules: 0 };
-            self.pageable.entry((process, key.stack, direction)).or_default().add(&work);
+        let work = GpuWeight { count: 1, ns, max_ns: ns, bytes, microjoules: 0 };
+        if let Some(direction) = pageable(&activity.work) {
+            self.add_pageable((process, key.stack, direction), &work);
         }
-        if launch.is_some_and(|launch| launch.kind == LaunchKind::Graph) && self.graphs.len() < MAX_SUMS {
+        if let Some(launch) = launch.filter(|launch| launch.kind == LaunchKind::Graph || launch.rate > 0) {
+            self.add_launched(key, launch, &work);
+        }
+    }
+
+    /// Adds a copy from or to memory that is not pinned.
+    #[cold]
+    fn add_pageable(&mut self, key: (ProcessId, Option<StackId>, Direction), work: &GpuWeight) {
+        let (process, _, direction) = key;
+        let own = self.room.admits(&self.pageable, &key, (process, 1));
+        let key = if own { key } else { (process, Some(StackId(0)), direction) };
+        self.pageable.entry(key).or_default().add(work);
+    }
+
+    /// Adds work to that of graphs, and to that without a stack that its launch stands for.
+    #[cold]
+    fn add_launched(&mut self, key: GpuKey, launch: &Launch, work: &GpuWeight) {
+        if launch.kind == LaunchKind::Graph {
+            let own = self.room.admits(&self.graphs, &key, (key.process, 1));
+            let key = if own { key } else { self.shared_sum(key) };
             let weight = self.graphs.entry(key).or_default();
             weight.count += 1;
-            weight.ns = weight.ns.saturating_add(ns);
-            weight.bytes = weight.bytes.saturating_add(bytes);
+            weight.ns = weight.ns.saturating_add(work.ns);
+            weight.bytes = weight.bytes.saturating_add(work.bytes);
         }
-        if let Some(launch) = launch.filter(|launch| launch.rate > 0) {
+        if launch.rate > 0 {
             let others = (1_u64 << launch.rate.min(15)) - 1;
+            let own = self.room.admits(&self.stands_for, &key, (key.process, STANDS_FOR));
+            let key = if own { key } else { self.shared_sum(key) };
             let weight = self.stands_for.entry(key).or_default();
             weight.count = weight.count.saturating_add(others);
-            weight.ns = weight.ns.saturating_add(ns.saturating_mul(others));
-            weight.bytes = weight.bytes.saturating_add(bytes.saturating_mul(others));
+            weight.ns = weight.ns.saturating_add(work.ns.saturating_mul(others));
+            weight.bytes = weight.bytes.saturating_add(work.bytes.saturating_mul(others));
         }
     }
 
@@ -290,17 +337,14 @@ impl GpuTime {
         }
     }
 
-    /// Returns a sum that does not exist yet: a new one or, beyond the limits, the shared one of its process.
+    /// Returns the key of a sum that does not exist yet: its own or, beyond the limits, the shared one of its process.
     #[cold]
-    fn new_sum(&mut self, mut key: GpuKey) -> &mut GpuWeight {
-        let share = self.shares.entry(key.process).or_default();
-        if self.weights.len() < MAX_SUMS && *share < MAX_SUMS_OF_PROCESS {
-            *share += 1;
-        } else {
-            self.merged += 1;
-            key = self.shared_sum(key);
+    fn new_key(&mut self, key: GpuKey) -> GpuKey {
+        if self.room.0.take(key.process, 1) {
+            return key;
         }
-        self.weights.entry(key).or_default()
+        self.merged += 1;
+        self.shared_sum(key)
     }
 
     /// Returns the key of the sum that is shared by what does not get one of its own.
@@ -313,7 +357,6 @@ impl GpuTime {
     #[cold]
     fn add_energy(&mut self, key: GpuKey, start: u64, end: u64) {
         let Some(gpu) = self.devices.gpu(key.device).filter(|_| key.what.kernel().is_some()) else { return };
-        let key = if self.weights.contains_key(&key) { key } else { self.shared_sum(key) };
         self.meters.add(gpu, start, end, key);
     }
 

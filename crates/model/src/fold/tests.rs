@@ -399,6 +399,29 @@ fn sums_beyond_the_limit_are_counted_together() {
     assert_eq!((ns(IMAGE), ns(other)), (460_000, 5));
 }
 
+/// Check that the work that launches stand for, the work of graphs and copies from memory that is not pinned share the limit of all
+/// sums, whatever rates a process claims.
+#[test]
+fn all_sums_share_one_limit() {
+    let mut fold = Fold::new();
+    fold.push(&session(0));
+    for (correlation, kind) in [(1, LaunchKind::Kernel), (2, LaunchKind::Graph)] {
+        if let Event::Launch(launch) = launch(0, correlation, 500, 9) {
+            fold.push(&Event::Launch(Launch { kind, rate: 15, ..launch }));
+        }
+    }
+    for stream in 0..300_000 {
+        if let Event::Activity(activity) = activity(0, 1 + stream % 2, (1_000, 1_002), kernel(0)) {
+            fold.push(&Event::Activity(Activity { stream, ..activity }));
+        }
+    }
+    let sums = |fold: &Fold| [&fold.gpu.weights, &fold.gpu.stands_for, &fold.gpu.graphs].map(FxHashMap::len);
+    assert!(sums(&fold).iter().sum::<usize>() < 225_000 + 10, "{:?}", sums(&fold));
+    let profile = fold.finish();
+    assert_eq!(profile.gpu.values().map(|weight| weight.count).sum::<u64>(), 300_000);
+    assert!(profile.ledger.lost.causes[&LossCause::GpuSums] > 200_000);
+}
+
 /// Check that a launch after the end counts if its work was reported and is omitted otherwise; one before the end is
 /// pending.
 #[test]
