@@ -4,19 +4,20 @@
 use std::{
     fs,
     process::{Command, Stdio},
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use serde_json::Value;
 
 use crate::support::{
-    Running, Scene,
+    Ended, Running, Scene,
     attacker::with_sudo,
     folded::kernels_by_path,
     oracle::{Kind, Walk},
     program, programs,
     running::Footprint,
     scene::number,
+    wait_until,
 };
 
 /// The limits of a recording under attack.
@@ -115,4 +116,47 @@ fn forged_sampling_rates_are_bounded() {
     let scene = Scene::new();
     let outcome = record_beside(&scene, "rates ready");
     assert!(outcome.lost("gpu_sums") > 3_000_000, "{}", outcome.report["lost"]);
+}
+
+/// Check that a process which reports launches with the stacks of another one gets no stack for them: the profiles of the two do not
+/// mix, and the launches are counted.
+#[test]
+fn stacks_of_other_processes_are_refused() {
+    let scene = Scene::new();
+    for name in ["truth", "hoard"] {
+        programs::copy(program(name), scene.path(name));
+    }
+    let walk = Walk { processes: 1, threads: 2, streams: 1, devices: 1, launches: 50_000, graphs: false };
+    let command = format!("./hoard foreign ready ./truth {}", walk.arguments());
+    let mut command = scene.record("--sim --gpu-only -o x.wscope -o x.folded", &command);
+    Ended::of(with_sudo(&mut command).env("WARPSCOPE_SIM", "kernel_ns=3us")).exits(0);
+    let folded = scene.read("x.folded");
+    let (forged, own): (Vec<&str>, Vec<&str>) = folded.lines().partition(|line| line.contains("kernel-0"));
+    assert!(!forged.is_empty(), "no forged kernel: {folded}");
+    for line in forged {
+        assert!(line.starts_with("hoard;") && !line.contains("worker"), "a foreign stack: {line}");
+    }
+    let expected = walk.counts().into_iter().filter(|((kind, ..), _)| *kind == Kind::Kernel).collect();
+    assert_eq!(kernels_by_path(&own.join("\n"), 3), expected);
+    let report = scene.report("x.wscope");
+    assert!(number(&report["lost"], "foreign_stacks") >= 10, "{}", report["lost"]);
+}
+
+/// Check that a recording ends although a process keeps writing to the ring buffer and to its socket: recording stops before the
+/// rest is read, and that takes a limited time.
+#[test]
+fn a_recording_ends_while_a_process_never_rests() {
+    const RECORDED: Duration = Duration::from_secs(2);
+    let scene = Scene::new();
+    programs::copy(program("hoard"), scene.path("hoard"));
+    let mut command = scene.record("--sim --gpu-only -d 2 -o x.wscope", "./hoard events ready");
+    let mut run = Running::start(with_sudo(&mut command));
+    wait_until("it has begun", || scene.path("ready").exists());
+    let begun = Instant::now();
+    run.stderr_until("the command keeps running");
+    let took = begun.elapsed();
+    eprintln!("ended after {took:?}");
+    assert!(took < RECORDED + LONGEST_END, "{took:?}");
+    run.signal(libc::SIGTERM);
+    run.wait().dies_of(libc::SIGTERM);
 }

@@ -61,7 +61,8 @@ pub struct Sessions {
     connections: Vec<Connection>,
     /// The connection that is read first in the next round.
     first: usize,
-    ids: HashMap<u64, SessionId>,
+    /// By the sessions' own keys: their numbers, and the process images that they are in.
+    ids: HashMap<u64, (SessionId, ProcessId)>,
     /// The number of sessions of each process image.
     of_image: HashMap<ProcessId, usize>,
     /// Those that have sent their [`wire::Hello`].
@@ -192,10 +193,18 @@ impl Sessions {
     }
 
     /// Returns the id of the session with this key in this image; creates it if it is new. `None` if there are too
-    /// many.
+    /// many, or if the session is in another image: a process may name any key.
     pub fn id(&mut self, key: u64, image: ProcessId) -> Option<SessionId> {
-        if let Some(id) = self.ids.get(&key) {
-            return Some(*id);
+        if let Some((id, of)) = self.ids.get_mut(&key) {
+            // The image of a process that is not followed is not known.
+            if of.0 == 0 {
+                *of = image;
+            }
+            if image == *of || image.0 == 0 {
+                return Some(*id);
+            }
+            self.refused.count(LossCause::ForeignStacks);
+            return None;
         }
         let of_image = self.of_image.entry(image).or_default();
         if self.ids.len() >= MOST_SESSIONS || *of_image >= MOST_OF_IMAGE {
@@ -204,7 +213,7 @@ impl Sessions {
         }
         *of_image += 1;
         let id = SessionId(self.ids.len() as u32);
-        self.ids.insert(key, id);
+        self.ids.insert(key, (id, image));
         Some(id)
     }
 
@@ -324,6 +333,11 @@ impl Sessions {
         self.connections.iter().any(Connection::is_open)
     }
 
+    /// Counts a launch that named a stack of another process.
+    pub fn count_foreign(&mut self) {
+        self.refused.count(LossCause::ForeignStacks);
+    }
+
     /// Counts a launch that the thread reported by itself.
     pub fn count_unprobed(&mut self, python: bool) {
         self.count_recognised(Recognised { native: true, python });
@@ -343,7 +357,10 @@ impl Sessions {
 
     /// Adds a walked stack, which the session's threads can recognise from now on. It may have no Python frames.
     pub fn remember(&mut self, memo: &Memo, without_python: bool) {
-        let Some(id) = self.ids.get(&memo.session) else { return };
+        let Some((id, of)) = self.ids.get(&memo.session) else { return };
+        if of.0 != memo.image {
+            return;
+        }
         let connection = self.connections.iter_mut().find(|connection| connection.session == Some(*id));
         if let Some(known) = connection.and_then(|connection| connection.known.as_mut())
             && self.known_bytes < MOST_KNOWN_BYTES
@@ -405,9 +422,9 @@ impl Sessions {
     /// Ends the recording. Launches may belong to sessions that never sent a [`wire::Hello`], for example of a process
     /// that was killed at once: these are reported as sessions truncated at their beginning.
     pub fn finish(&mut self, push: &mut dyn FnMut(Event)) {
-        let silent = self.ids.values().filter(|id| !self.greeted.contains(*id));
+        let silent = self.ids.values().map(|(id, _)| *id).filter(|id| !self.greeted.contains(id));
         for id in silent {
-            push(Event::Session(Session { id: *id, process: ProcessId(0), cupti: 0, driver: 0 }));
+            push(Event::Session(Session { id, process: ProcessId(0), cupti: 0, driver: 0 }));
         }
         self.connections.iter_mut().for_each(|connection| connection.stalls.pass_on(push));
         self.count_refused(push);

@@ -149,7 +149,9 @@ impl<S: Sink> Collector<S> {
             sessions.refused(process, marked.pid, Refusal::from_work(work.into())?, correlation);
             return None;
         }
-        let taken = (marked.stack, marked.python);
+        let native =
+            if marked.recognised.native { self.recognised_stack(process, marked.stack) } else { marked.stack };
+        let (taken, sessions) = ((native, marked.python), self.sessions.as_mut()?);
         if u32::from(work) == wire::WORK_NODE {
             let session = sessions.id(marked.session, process)?;
             let stack = self.handed_stack(image, taken, (marked.cause, tid), time);

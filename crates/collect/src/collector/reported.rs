@@ -4,7 +4,10 @@ use bpf::{Cause, Origin, Record};
 use model::event::{Event, Launch, LaunchKind, ProcessId, StackId};
 
 use super::parts::Collector;
-use crate::{sessions::ReportedLaunch, sink::Sink};
+use crate::{
+    sessions::{ReportedLaunch, Sessions},
+    sink::Sink,
+};
 
 /// How long a launch waits for the record of the call that handed its work over, which is already in the ring.
 const PATIENCE: u64 = 1_000_000_000;
@@ -91,13 +94,22 @@ impl<S: Sink> Collector<S> {
         if let Some(sessions) = &mut self.sessions {
             sessions.count_unprobed(python != 0);
         }
-        // A process may write any number; those of stacks that it knows have been sent before.
-        let stack = if self.sink.stack(StackId(stack)).is_some() { stack } else { 0 };
+        let stack = self.recognised_stack(process, stack);
         let known = self.pythons.as_ref().is_some_and(|pythons| pythons.knows(process, python));
         let python = if known { python } else { 0 };
         let stack = self.handed_stack(process.0, (stack, python), (Cause::of(cause), tid), time);
         self.launch_returned(session, (previous != 0).then_some((previous, took)));
         let rate = ((work >> wire::RATE_SHIFT) as u8).min(15);
         self.sink.push(&Event::Launch(Launch { session, correlation, kind, process, tid, cpu, time, stack, rate }));
+    }
+    /// Returns a stack that a thread of this process has recognised; 0 if it is no stack of the process. A process may name any
+    /// number; those of stacks that it knows have been sent before.
+    pub(super) fn recognised_stack(&mut self, process: ProcessId, stack: u64) -> u64 {
+        match self.sink.stack(StackId(stack)).map(|known| known.process) {
+            Some(owner) if owner == process => return stack,
+            Some(_) => self.sessions.iter_mut().for_each(Sessions::count_foreign),
+            None => {}
+        }
+        0
     }
 }
