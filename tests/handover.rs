@@ -209,7 +209,12 @@ fn samples_appear_under_the_call_that_handed_the_work_over() {
 
 /// The stacks of the GPU work of `threads.py`, by kernel.
 fn threads(python: &Python, options: &str) -> BTreeMap<String, Vec<String>> {
-    let script = sources().join("programs/threads.py").canonicalize().expect("it is there");
+    stacks_of("threads.py", python, options)
+}
+
+/// The stacks of the GPU work of a script, by kernel.
+fn stacks_of(script: &str, python: &Python, options: &str) -> BTreeMap<String, Vec<String>> {
+    let script = sources().join("programs").join(script).canonicalize().expect("it is there");
     let scene = Scene::new();
     let command = format!("{python} {}", script.display());
     let options = format!("--sim -q --gpu-only {options} -o x.jsonl -o x.wscope");
@@ -243,6 +248,19 @@ fn python_threads_appear_under_the_code_that_started_them() {
             assert!(!stack.iter().any(|frame| frame.starts_with("later (")), "{python}: {stack:#?}");
         }
         assert!(!stacks["main"].iter().any(|frame| frame.starts_with("[started by ")), "{python}");
+    }
+}
+
+/// Check that a thread appears under the line that started it although 70,000 others have started and ended since, and that their ends
+/// make room for a later one.
+#[test]
+fn threads_are_remembered_until_they_end() {
+    let python = installed().pop().expect("a Python");
+    let stacks = stacks_of("many_threads.py", &python, "");
+    for (kernel, outer) in [("early", "first (many_threads.py:"), ("late", "last (many_threads.py:")] {
+        let stack = &stacks[kernel];
+        assert!(stack.iter().any(|frame| frame.starts_with("[started by start (many_threads.py:")), "{stack:#?}");
+        assert!(stack.iter().any(|frame| frame.starts_with(outer)), "{stack:#?}");
     }
 }
 

@@ -63,6 +63,7 @@ pub(crate) fn load(options: &Options, multi: bool, session: bool) -> Result<Reco
         open.maps.scheduled_tasks.set_max_entries(1).map_err(load_error)?;
     }
     open.progs.thread_start.set_autoload(options.handover);
+    open.progs.thread_end.set_autoload(options.handover);
     open.progs.tensor_multi.set_autoload(options.tensors && multi);
     open.progs.tensor_single.set_autoload(options.tensors && !multi);
     if let Some(data) = open.maps.rodata_data.as_deref_mut() {

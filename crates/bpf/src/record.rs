@@ -188,6 +188,15 @@ pub enum Record {
         /// Its name.
         comm: String,
     },
+    /// A thread of a Python process has ended.
+    ThreadEnd {
+        /// Its process image.
+        image: u32,
+        /// When.
+        time: u64,
+        /// The thread.
+        tid: u32,
+    },
     /// A process image has ended.
     Exit {
         /// Its id.
@@ -256,6 +265,7 @@ impl Record {
             Self::Tensor(tensor) => tensor.time,
             Self::Handover(call) | Self::Forward(call) | Self::Task(call) => call.time,
             Self::Started(start) => start.time,
+            Self::ThreadEnd { time, .. } => *time,
             _ => 0,
         }
     }
@@ -320,6 +330,10 @@ impl Record {
             record_type::RECORD_THREAD => {
                 let thread_record { image, tid, comm, .. } = contract::read(bytes)?;
                 Self::Thread { image, tid, comm: contract::text(&comm) }
+            }
+            record_type::RECORD_THREAD_END => {
+                let exit_record { image, time, pid: tid, .. } = contract::read(bytes)?;
+                Self::ThreadEnd { image, time, tid }
             }
             record_type::RECORD_EXIT => {
                 let exit_record { image, time, pid, .. } = contract::read(bytes)?;

@@ -142,8 +142,9 @@ impl Recorder {
             self.links.push(program.attach_trace().map_err(|source| Error::Attach { what, source })?);
         }
         if options.handover {
-            let link = self.skel.progs.thread_start.attach_trace();
-            self.links.push(link.map_err(|source| Error::Attach { what, source })?);
+            for program in [&self.skel.progs.thread_end, &self.skel.progs.thread_start] {
+                self.links.push(program.attach_trace().map_err(|source| Error::Attach { what, source })?);
+            }
         }
         if let Some(marker) = &options.marker {
             let link = self.attach_marker(marker).map_err(|source| Error::Attach { what: MARKER, source })?;

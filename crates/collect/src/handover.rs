@@ -151,6 +151,7 @@ impl Handovers {
 
     /// Handles the end of an image. Its stacks may not have been read yet, so it is removed after others have ended.
     pub fn died(&mut self, image: ProcessId) {
+        self.creators.died(image);
         self.gone.extend(self.images.contains_key(&image).then_some(image));
         if self.gone.len() > MOST_GONE
             && let Some(oldest) = self.gone.pop_front()
@@ -229,6 +230,16 @@ impl Handovers {
     /// Adds a thread; `stack` is that of the thread that started it, if it runs Python.
     pub fn started(&mut self, image: ProcessId, tid: u32, creator: u32, stack: Option<StackId>) {
         self.creators.started(image, tid, creator, stack);
+    }
+
+    /// Handles the end of a thread.
+    pub fn thread_ended(&mut self, image: ProcessId, tid: u32) {
+        self.creators.ended(image, tid);
+    }
+
+    /// Returns how many threads are shown without the code that started them because there were too many.
+    pub fn threads_refused(&self) -> u64 {
+        self.creators.refused()
     }
 
     /// Returns the stack that something on this thread appears under: its own, or its own below that of its cause or that of

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Who started a thread of a Python process: the stack of the thread that created it.
+ * Who started a thread of a Python process: the stack of the thread that created it, until the thread ends.
  *
  * The tracepoint runs on the creating thread before the new one runs, so the record precedes all records of the new thread.
  */
@@ -46,6 +46,24 @@ int BPF_PROG(thread_start, struct task_struct *parent, struct task_struct *child
 	record.cause = cause_of(image);
 	take_user_stack(ctx, scratch, python, image, record.time, &record.stack, &record.python);
 	send(&record, sizeof(record), wake_seldom(), LOSS_STACK);
+	return 0;
+}
+
+/* Runs before the thread's id can be used again, so the record precedes that of the next thread with this id. */
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(thread_end, struct task_struct *task)
+{
+	struct image *image = image_of(BPF_CORE_READ(task, tgid));
+	struct exit_record record = { .type = RECORD_THREAD_END };
+
+	if (!image)
+		return 0;
+	record.image = image->id;
+	if (!bpf_map_lookup_elem(&python_processes, &record.image))
+		return 0;
+	record.time = bpf_ktime_get_ns();
+	record.pid = own_tid(task);
+	send(&record, sizeof(record), wake_seldom(), LOSS_PROCESS);
 	return 0;
 }
 

@@ -213,6 +213,7 @@ impl<S: Sink> Collector<S> {
             (LossCause::UnwindTables, self.unwinding.panics()),
             (LossCause::Handovers, self.handovers.as_ref().map_or(0, Handovers::unknown)),
             (LossCause::EnginesRefused, self.handovers.as_ref().map_or(0, Handovers::refused)),
+            (LossCause::ThreadsRefused, self.handovers.as_ref().map_or(0, Handovers::threads_refused)),
             (LossCause::PythonStacksUneven, self.pythons.as_ref().map_or(0, Pythons::uneven)),
         ] {
             let reported = self.reported_losses.entry(cause).or_default();

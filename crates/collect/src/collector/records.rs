@@ -77,6 +77,12 @@ impl<S: Sink> Collector<S> {
                 None
             }
             Record::Process(new) => Some(self.born(new)),
+            Record::ThreadEnd { image, tid, .. } => {
+                if let Some(handovers) = &mut self.handovers {
+                    handovers.thread_ended(ProcessId(image), tid);
+                }
+                None
+            }
             Record::Thread { image, tid, comm } => Some(Event::Thread(Thread { process: ProcessId(image), tid, comm })),
             Record::Exit { image, time, pid } => {
                 self.images.died(pid, time);

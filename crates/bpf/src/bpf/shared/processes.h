@@ -59,6 +59,7 @@ struct thread_record {
 	char comm[COMM_LENGTH];
 };
 
+/* As RECORD_THREAD_END: a thread of a Python process has ended; `pid` is its id. */
 struct exit_record {
 	__u32 type;
 	__u32 image;
