@@ -1,7 +1,12 @@
 //! Recordings that stop before the program does, and programs that are killed: what the recordings contain, and what they report
 //! as missing.
 
-use std::collections::HashSet;
+use std::{
+    collections::HashSet,
+    process::Stdio,
+    thread,
+    time::{Duration, Instant},
+};
 
 use serde_json::Value;
 
@@ -43,6 +48,35 @@ fn nothing_is_missing_after_a_duration() {
     assert!(report["notes"].to_string().contains("(truth) was running"), "{}", report["notes"]);
     run.signal(libc::SIGTERM);
     run.wait().dies_of(libc::SIGTERM);
+}
+
+/// Check that another Ctrl-C ends a recording at once that waits for a process which does not respond.
+#[test]
+fn another_interrupt_ends_the_wait_for_a_stopped_process() {
+    /// How long warpscope waits for processes that it is attached to.
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let scene = Scene::new();
+    let mut command = scene.bare_cuda("attached");
+    let mut target = Running::start(command.arg("1").env("WARPSCOPE_SIM", "kernel_ns=1us").stdin(Stdio::piped()));
+    assert_eq!(target.stdout_line(), "ready");
+    let pid = target.pid().to_string();
+    let mut run =
+        Running::start(&mut scene.warpscope(&["record", "-v", "--gpu-only", "-p", &pid, "-o", "x.wscope"]));
+    run.stderr_until("attached to process");
+    target.signal(libc::SIGSTOP);
+    let begun = Instant::now();
+    // Which of them is the first after the end has begun is not visible from outside.
+    while run.is_running() {
+        run.signal(libc::SIGINT);
+        thread::sleep(Duration::from_millis(50));
+    }
+    let took = begun.elapsed();
+    let ended = run.wait().exits(0);
+    assert!(ended.err().contains("has not confirmed the end of the recording"), "{}", ended.err());
+    assert!(took < PATIENCE, "{took:?}");
+    target.signal(libc::SIGCONT);
+    drop(target.take_stdin());
+    target.wait().exits(0);
 }
 
 /// Check that kernels can be sampled while several threads launch, also if the hardware buffer overflows and if the recording ends

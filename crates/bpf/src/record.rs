@@ -252,6 +252,32 @@ pub struct Losses {
     pub unread: u64,
 }
 
+impl Losses {
+    /// Counts a record that was read and not passed on.
+    pub(crate) fn count(&mut self, record: &Record) {
+        *match record {
+            Record::Launch(_) => &mut self.launches,
+            Record::Sample { .. } => &mut self.samples,
+            Record::Process(_) | Record::Thread { .. } | Record::ThreadEnd { .. } | Record::Exit { .. } => {
+                &mut self.processes
+            }
+            Record::Call(_) | Record::Syscall(_) | Record::Switch(_) | Record::Point(_) => &mut self.calls,
+            Record::Hit(_) => &mut self.hits,
+            Record::Wait(_) => &mut self.waits,
+            Record::Tensor(_) => &mut self.tensors,
+            Record::Stack(_)
+            | Record::RawStack(_)
+            | Record::PythonStack(_)
+            | Record::PythonCode(_)
+            | Record::Handover(_)
+            | Record::Forward(_)
+            | Record::Task(_)
+            | Record::Started(_)
+            | Record::Memo(_) => &mut self.stacks,
+        } += 1;
+    }
+}
+
 impl Record {
     /// Returns when it was sent, if its order relative to mappings matters; otherwise 0.
     pub fn time(&self) -> u64 {

@@ -48,6 +48,8 @@ pub struct Recorder {
     records: Rc<RefCell<Vec<Record>>>,
     /// Records that could not be parsed.
     unparsed: Rc<Cell<u64>>,
+    /// Records that were not passed on.
+    discarded: Losses,
     /// Maps that could not be read completely.
     pub(crate) unread: Cell<u64>,
     pub(crate) skel: RecordSkel<'static>,
@@ -114,6 +116,7 @@ impl Recorder {
             raw_ring,
             records,
             unparsed,
+            discarded: Losses::default(),
             unread: Cell::new(0),
             skel,
             held_by_user,
@@ -271,6 +274,13 @@ impl Recorder {
         taken >= BATCH as i32 || raw >= RAW_BATCH as i32
     }
 
+    /// Counts what is left in the rings as lost. Nothing may be recording any more.
+    pub fn discard(&mut self) {
+        let mut discarded = self.discarded;
+        while self.drain(|record| discarded.count(&record)) {}
+        self.discarded = discarded;
+    }
+
     /// Passes on every entry of a map. A failed read is counted in [`Losses::unread`].
     pub(crate) fn each(&self, map: &impl MapCore, entry: impl FnMut(&[u8], &[u8])) {
         if map::each(map, entry).is_err() {
@@ -292,18 +302,19 @@ impl Recorder {
             let values = self.skel.maps.losses.lookup_percpu(&cause.0.to_ne_bytes(), MapFlags::ANY);
             values.ok().flatten().unwrap_or_default().iter().filter_map(|value| read::<u64>(value)).sum()
         };
+        let discarded = &self.discarded;
         Losses {
-            launches: count(loss::LOSS_LAUNCH),
-            stacks: count(loss::LOSS_STACK),
-            samples: count(loss::LOSS_SAMPLE),
-            processes: count(loss::LOSS_PROCESS),
+            launches: count(loss::LOSS_LAUNCH) + discarded.launches,
+            stacks: count(loss::LOSS_STACK) + discarded.stacks,
+            samples: count(loss::LOSS_SAMPLE) + discarded.samples,
+            processes: count(loss::LOSS_PROCESS) + discarded.processes,
             walks: count(loss::LOSS_WALK),
-            calls: count(loss::LOSS_CALL),
+            calls: count(loss::LOSS_CALL) + discarded.calls,
             deep_calls: count(loss::LOSS_CALL_DEPTH),
             sums: count(loss::LOSS_CALL_SUMS),
-            hits: count(loss::LOSS_HIT),
-            waits: count(loss::LOSS_WAIT),
-            tensors: count(loss::LOSS_TENSOR),
+            hits: count(loss::LOSS_HIT) + discarded.hits,
+            waits: count(loss::LOSS_WAIT) + discarded.waits,
+            tensors: count(loss::LOSS_TENSOR) + discarded.tensors,
             switches: count(loss::LOSS_SWITCH),
             unparsed: self.unparsed.get(),
             unread: self.unread.get(),

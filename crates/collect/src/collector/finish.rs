@@ -22,6 +22,8 @@ use std::time::Duration;
 const LAST_RECORDS: Duration = Duration::from_secs(2);
 /// How long it waits for processes that warpscope is attached to: until nothing of a session is left in them.
 const LAST_LEAVES: Duration = Duration::from_secs(5);
+/// How long what is pending is read after nothing more is recorded. The rest is counted as lost.
+const LAST_READS: Duration = Duration::from_secs(2);
 
 /// What remains of a collector after everything is detached.
 pub struct Collected<S> {
@@ -47,8 +49,10 @@ pub struct Cost {
 }
 
 impl<S: Sink> Collector<S> {
-    /// Reads what is still pending and detaches everything, so that running processes are no longer affected.
+    /// Reads what is still pending and detaches everything, so that running processes are no longer affected. Another signal ends the
+    /// reading at once.
     pub fn finish(mut self) -> Collected<S> {
+        self.signals.forget();
         let sink = &mut self.sink;
         let sampling_ns = std::mem::take(&mut self.gpu_counters).finish(&mut |event| sink.push(&event));
         self.end_sessions();
@@ -118,7 +122,8 @@ impl<S: Sink> Collector<S> {
             let Some(sessions) = &self.sessions else { return };
             let attached = !sessions.attached_to().is_empty();
             let patience = if attached { LAST_LEAVES } else { LAST_RECORDS };
-            if (!attached && !sessions.any_open()) || begun.elapsed() > patience {
+            let ended = !attached && !sessions.any_open();
+            if ended || begun.elapsed() > patience || self.signals.stop_requested_again() {
                 break;
             }
             if !self.gather() {
@@ -140,9 +145,22 @@ impl<S: Sink> Collector<S> {
         }
     }
 
-    /// Reads what is still pending after the end, until nothing more arrives.
+    /// Stops everything that writes to the rings: processes that keep running would fill them without end.
+    fn stop_recording(&mut self) {
+        if self.events.is_some()
+            && let Err(error) = self.recorder.end_waits()
+        {
+            self.note(format!("threads that still waited at the end are missing: {error}"));
+        }
+        self.recorder.stop();
+    }
+
+    /// Reads what is still pending after the end, for a limited time: processes may keep sending. The rest is counted.
     fn drain(&mut self) {
-        while self.gather() {}
+        self.stop_recording();
+        let begun = Instant::now();
+        while begun.elapsed() < LAST_READS && !self.signals.stop_requested_again() && self.gather() {}
+        self.recorder.discard();
         self.take_all_reported();
         self.take_hits(true);
         let (sink, reused) = (&mut self.sink, &self.reused);
@@ -171,14 +189,7 @@ impl<S: Sink> Collector<S> {
         if self.events.is_none() {
             return;
         }
-        if last && let Err(error) = self.recorder.end_waits() {
-            let text = format!("threads that still waited at the end are missing: {error}");
-            self.sink.push(&Event::Note(Note { text }));
-        }
-        let sums = self.recorder.hit_sums();
-        // The stacks of all these sums are in the ring by now.
-        while last && self.gather() {}
-        for (key, sum) in sums {
+        for (key, sum) in self.recorder.hit_sums() {
             let known = self.events.as_ref().and_then(|events| events.stack(&key));
             let stack = match known {
                 Some(stack) => stack,

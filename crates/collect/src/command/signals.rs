@@ -70,6 +70,8 @@ pub struct Signals {
     dump: Cell<bool>,
     /// A stop was requested.
     stop: Cell<bool>,
+    /// And once more, at the end.
+    again: Cell<bool>,
 }
 
 /// One signal.
@@ -112,7 +114,8 @@ impl Signals {
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
-            Ok(Self { descriptor: OwnedFd::from_raw_fd(fd), dump: Cell::new(false), stop: Cell::new(false) })
+            let (dump, stop, again) = (Cell::new(false), Cell::new(false), Cell::new(false));
+            Ok(Self { descriptor: OwnedFd::from_raw_fd(fd), dump, stop, again })
         }
     }
 
@@ -139,6 +142,21 @@ impl Signals {
             }
         }
         self.stop.get()
+    }
+
+    /// Ignores the signals that have arrived so far.
+    pub fn forget(&self) {
+        while self.next().is_some() {}
+    }
+
+    /// Whether a signal has requested a stop since [`Self::forget`]: another one, at the end of a recording.
+    pub fn stop_requested_again(&self) -> bool {
+        while let Some(signal) = self.next() {
+            if !matches!(signal, Signal::Child | Signal::Dump) {
+                self.again.set(true);
+            }
+        }
+        self.again.get()
     }
 
     /// Whether a dump was requested since the last call.
