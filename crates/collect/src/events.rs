@@ -154,7 +154,7 @@ impl Events {
             return Ok(());
         }
         // Held open from here on: a path in /proc disappears with its process.
-        let file = file::open(place)?;
+        let file = elf::open(place)?;
         let place = procfs::open_file(&file);
         let (identity, stamp) = file::known_by(&file.metadata()?);
         if self.files.insert(identity, stamp) == Some(stamp) {

@@ -108,7 +108,7 @@ impl Memory {
     /// has nothing to probe.
     fn watch_file(&mut self, place: &Path, path: &str, recorder: &mut Recorder) -> anyhow::Result<bool> {
         // Held open from here on: a path in /proc disappears with its process.
-        let file = file::open(place)?;
+        let file = elf::open(place)?;
         let place = procfs::open_file(&file);
         let (identity, stamp) = file::known_by(&file.metadata()?);
         if self.files.get(&identity) == Some(&stamp) {

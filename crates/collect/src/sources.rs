@@ -5,9 +5,9 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, Read},
-    os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
+    os::fd::AsRawFd,
     path::Path,
     sync::Arc,
 };
@@ -71,16 +71,15 @@ fn texts(file: &Arc<str>, lines: &BTreeSet<u32>, left: &mut usize) -> Vec<Source
 
 /// Opens a regular file of source code, without waiting for anything.
 fn open(path: &Path) -> Option<File> {
-    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let is_source =
         |path: &Path| path.extension().and_then(|end| end.to_str()).is_some_and(|end| EXTENSIONS.contains(&end));
     if !is_source(path) {
         return None;
     }
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    let file = elf::open(path).ok()?;
     // A link may lead to another kind of file.
     let target = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
-    (file.metadata().ok()?.is_file() && is_source(&target)).then_some(file)
+    is_source(&target).then_some(file)
 }
 
 fn content(file: File) -> Option<String> {

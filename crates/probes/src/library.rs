@@ -5,9 +5,7 @@
 //! [`Function`], since two probes there would fire twice for each call.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs::{File, OpenOptions};
-use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
 use std::path::Path;
 
 use elf::{
@@ -24,8 +22,6 @@ const UNSIZED: u64 = 4096;
 const ENTRY: u64 = 128;
 /// Larger functions are probed at their entry.
 const LARGEST: u64 = 1 << 20;
-/// Opening must not block on a pipe, nor acquire a terminal.
-const HARMLESS: i32 = libc::O_NONBLOCK | libc::O_NOCTTY;
 
 /// A function that can be probed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,11 +47,7 @@ impl Function {
 
 /// Opens a regular file.
 pub fn open(path: &Path) -> Result<File, Error> {
-    let regular = |file: File| {
-        if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
-    };
-    let opened = OpenOptions::new().read(true).custom_flags(HARMLESS).open(path).and_then(regular);
-    opened.map_err(|source| Error::Open { path: path.into(), source })
+    elf::open(path).map_err(|source| Error::Open { path: path.into(), source })
 }
 
 /// Returns the exported functions with a name accepted by `accept`, sorted by name: defined, of default version, and

@@ -7,11 +7,8 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fs::{File, OpenOptions},
-    os::{
-        fd::AsRawFd,
-        unix::fs::{MetadataExt, OpenOptionsExt},
-    },
+    fs::File,
+    os::{fd::AsRawFd, unix::fs::MetadataExt},
     path::Path,
     sync::Arc,
 };
@@ -247,10 +244,7 @@ fn open(path: &str, places: &[String], build_id: &[u8]) -> Option<File> {
         return vdso::file();
     }
     places.iter().filter(|place| !place.is_empty()).find_map(|place| {
-        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(place).ok()?;
-        if !file.metadata().is_ok_and(|info| info.is_file()) {
-            return None;
-        }
+        let file = elf::open(place).ok()?;
         let same = build_id.is_empty() || Elf::read(&file).is_ok_and(|elf| elf.build_id == build_id);
         same.then_some(file)
     })

@@ -12,8 +12,6 @@ use std::{
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 
-/// Opening a file must not block (on a pipe) nor acquire a terminal.
-const HARMLESS: i32 = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
 /// The maximum number of open roots.
 const MOST: usize = 256;
 
@@ -71,15 +69,13 @@ pub(crate) fn directory(path: &str) -> Option<File> {
 
 /// Opens a file for reading, in a root or in our own; only a regular file.
 pub(crate) fn open(root: Option<&Root>, path: &Path) -> Option<File> {
-    let file = match root {
-        None => OpenOptions::new().read(true).custom_flags(HARMLESS).open(path).ok()?,
-        Some(Root(directory)) => open_beneath(directory, path)?,
-    };
-    file.metadata().is_ok_and(|info| info.is_file()).then_some(file)
-}
-
-/// Opens a path with `directory` as the root for absolute links.
-fn open_beneath(directory: &File, path: &Path) -> Option<File> {
-    let flags = OFlags::from_bits_retain(HARMLESS as u32);
-    openat2(directory, path, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok().map(File::from)
+    match root {
+        None => elf::open(path).ok(),
+        Some(Root(directory)) => {
+            // With the directory as the root for absolute links.
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            let found = openat2(directory, path, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?;
+            elf::open_found(&File::from(found)).ok()
+        }
+    }
 }

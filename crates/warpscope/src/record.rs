@@ -7,7 +7,6 @@ mod write;
 
 use std::{
     ffi::OsString,
-    fs::File,
     os::unix::process::ExitStatusExt,
     process::{Child, ExitCode, ExitStatus},
     time::{Duration, Instant},
@@ -318,7 +317,7 @@ fn missing_library(options: &args::Record, status: Option<ExitStatus>) -> Option
         return None;
     }
     let program = search::program(options.command.first()?)?;
-    let file = File::open(&program).ok()?;
+    let file = elf::open(&program).ok()?;
     let needed = elf::Elf::read(&file).and_then(|elf| elf::needed_libraries(&elf, &file)).ok()?;
     let directories = search::directories(Some(&program), None);
     let found = |library: &str| directories.iter().any(|directory| directory.join(library).exists());

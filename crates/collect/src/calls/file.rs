@@ -1,9 +1,9 @@
 //! Files of libraries: whether they are meant, and whether they are the same file.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs,
     io,
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::unix::fs::MetadataExt,
     path::Path,
 };
 
@@ -32,12 +32,6 @@ pub fn is_named(named: &Path, path: &str) -> bool {
         }
         _ => named == Path::new(path) || fs::canonicalize(named).is_ok_and(|p| p == Path::new(path)),
     }
-}
-
-/// Opens a regular file. Another user may have put something at this path that blocks on open.
-pub fn open(place: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(place)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
 }
 
 /// Returns the identity of a file and its last change.

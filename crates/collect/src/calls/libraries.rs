@@ -19,7 +19,7 @@ use probes::{Cost, Function};
 use super::{
     callbacks::has_callback,
     effort::Effort,
-    file::{Identity, Stamp, known_by, open},
+    file::{Identity, Stamp, known_by},
     functions::{Functions, gather},
     pausable::Pausable,
     repeats::repeats,
@@ -219,7 +219,7 @@ impl Libraries {
         functions: &mut Functions,
         push: &mut dyn FnMut(Event),
     ) -> anyhow::Result<Watching> {
-        let file = open(place)?;
+        let file = elf::open(place)?;
         let info = file.metadata()?;
         let (identity, stamp) = known_by(&info);
         match self.known.get(&identity) {

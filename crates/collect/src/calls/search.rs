@@ -171,7 +171,7 @@ fn is_python(program: &Path) -> bool {
 /// Returns the interpreter of a script: from its `#!` line, also through `env`.
 fn interpreter(program: &Path) -> Option<PathBuf> {
     let mut line = Vec::new();
-    BufReader::new(fs::File::open(program).ok()?.take(256)).read_until(b'\n', &mut line).ok()?;
+    BufReader::new(elf::open(program).ok()?.take(256)).read_until(b'\n', &mut line).ok()?;
     let line = String::from_utf8_lossy(line.strip_prefix(b"#!")?).into_owned();
     let mut words = line.split_whitespace();
     let first = Path::new(words.next()?);
