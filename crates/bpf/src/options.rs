@@ -37,8 +37,9 @@ pub struct Options {
 pub struct Marker {
     /// The library's file.
     pub library: PathBuf,
-    /// The function.
-    pub symbol: String,
+    /// Where the function is in the file. Not its name: libbpf would map the file to find it, and a process that has the
+    /// file may change and truncate it.
+    pub offset: u64,
 }
 
 /// What a trace watches besides functions.

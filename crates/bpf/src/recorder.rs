@@ -181,12 +181,13 @@ impl Recorder {
 
     fn attach_marker(&self, marker: &Marker) -> libbpf_rs::Result<Link> {
         const ANY_PROCESS: i32 = -1;
+        let offset = marker.offset as usize;
         if self.multi {
-            let opts = UprobeMultiOpts { syms: vec![marker.symbol.clone()], ..Default::default() };
+            let opts = UprobeMultiOpts { offsets: vec![offset], ..Default::default() };
             self.skel.progs.launch_multi.attach_uprobe_multi_with_opts(ANY_PROCESS, &marker.library, "", opts)
         } else {
-            let opts = UprobeOpts { func_name: Some(marker.symbol.clone()), ..Default::default() };
-            self.skel.progs.launch_single.attach_uprobe_with_opts(ANY_PROCESS, &marker.library, 0, opts)
+            let opts = UprobeOpts::default();
+            self.skel.progs.launch_single.attach_uprobe_with_opts(ANY_PROCESS, &marker.library, offset, opts)
         }
     }
 

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use bpf::Marker;
 use model::event::ProcessId;
 use rustix::net::SendFlags;
 
@@ -10,6 +9,7 @@ use super::{parts::Collector, run::IDLE};
 use crate::{
     attaching::{Attached, Attaching},
     command::target::Injection,
+    injector,
     process::procfs,
     sink::Sink,
 };
@@ -56,7 +56,7 @@ impl<S: Sink> Collector<S> {
     fn take_session(&mut self, attached: Attached) -> Result<(), String> {
         let Attached { pid, stopped, socket, library } = attached;
         (self.on_attached)(pid, stopped);
-        let marker = Marker { library: procfs::open_file(&library), symbol: wire::MARKER_SYMBOL.into() };
+        let marker = injector::marker(procfs::open_file(&library));
         if let Err(error) = self.recorder.add_marker(&marker) {
             // The library then ends its session at once. If this fails, it does so after a while.
             let _ = rustix::net::send(&socket, &[wire::FINISH], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);

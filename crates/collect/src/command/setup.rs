@@ -9,7 +9,7 @@ use anyhow::Context;
 use bpf::Marker;
 
 use super::{target::Injection, user::User, workspace::Workspace};
-use crate::sessions::Sessions;
+use crate::{injector, sessions::Sessions};
 
 /// Everything that is set up before a command starts.
 pub struct Setup {
@@ -33,7 +33,7 @@ impl Setup {
             let library = workspace.write_injector()?;
             let (listener, socket) = workspace.listen()?;
             sessions = Some(Sessions::new(listener, User::uid_or_own(user), &library));
-            marker = Some(Marker { library: library.clone(), symbol: wire::MARKER_SYMBOL.into() });
+            marker = Some(injector::marker(library.clone()));
             injection.library = Some((library, socket));
         }
         if sim {
