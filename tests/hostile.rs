@@ -1,6 +1,7 @@
 //! Attacks by an unprivileged local user ([`Attacker`]) on the recorder and the monitor: the attacker gains, sees and breaks
 //! nothing.
 
+mod attaching;
 mod bombs;
 mod capabilities;
 mod files;

@@ -26,6 +26,10 @@ pub enum Error {
     #[error("process {0} runs under seccomp: a system call that its filter does not expect could kill it")]
     Seccomp(u32),
 
+    /// Its caller, who may be another user, controls its arguments, environment and files.
+    #[error("process {0} has privileges of its program file (set-user-id): nothing is loaded into it")]
+    Privileged(u32),
+
     /// Return addresses are checked by the processor.
     #[error("process {0} uses a shadow stack, which does not permit calls from outside")]
     ShadowStack(u32),
@@ -81,6 +85,10 @@ pub enum Error {
     /// The entry has not returned in time. It may still do so.
     #[error("the library in process {0} has not answered in time")]
     NoAnswer(u32),
+
+    /// A thread of the process has closed the memory file, and its number means another file.
+    #[error("process {0} has replaced the memory file that was created in it")]
+    Replaced(u32),
 
     /// A limit of this crate.
     #[error("{what} is larger than {limit} bytes")]

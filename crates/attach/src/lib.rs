@@ -41,10 +41,10 @@ mod visit;
 use std::{
     collections::hash_map::RandomState,
     ffi::CStr,
-    fs::{File, OpenOptions},
+    fs::File,
     hash::BuildHasher,
     io,
-    os::unix::fs::{FileExt, OpenOptionsExt},
+    os::{fd::OwnedFd, unix::fs::FileExt},
     thread,
     time::{Duration, Instant},
 };
@@ -53,7 +53,7 @@ use code::{Call, Report};
 pub use error::Error;
 use library::Library;
 use present::Present;
-use process::{Mapping, Status, SystemCall};
+use process::{Process, Status};
 use visit::{Ended, Target, Visit};
 
 /// The longest stop of a thread.
@@ -93,6 +93,8 @@ pub struct Loaded {
     pub stopped: Duration,
     /// The library's file in the process.
     pub file: File,
+    /// A handle of the process (pidfd).
+    pub process: OwnedFd,
 }
 
 impl Attach<'_> {
@@ -105,27 +107,32 @@ impl Attach<'_> {
         if self.name.len() > MAX_NAME {
             return Err(Error::TooLarge { what: "the name of the library", limit: MAX_NAME });
         }
-        self.check()?;
-        let target = self.target()?;
-        let mappings = process::mappings(pid).map_err(Error::io(pid, "read the mappings"))?;
-        let present = Present::find(&mappings, self.library, self.name, self.entry, |mapping| open(pid, mapping));
+        // Without such a process, and for the number of a thread.
+        let process = Process::open(pid).map_err(|_| Error::Exited(pid))?;
+        self.check(&process)?;
+        let target = self.target(process)?;
+        let mappings = target.process.mappings().map_err(Error::io(pid, "read the mappings"))?;
+        let open = |mapping: &_| target.process.mapped(mapping);
+        let present = Present::find(&mappings, self.library, self.name, self.entry, open);
         // Of a library that is loaded already, the memory file has nothing.
         let library = if present.is_some() { &[] } else { self.library };
         let step = Attach { library, ..*self };
-        let loaded = step.run(&target, present.as_ref().map_or(0, |present| present.entry))?;
-        Ok(Loaded { file: present.map_or(loaded.file, |present| present.file), ..loaded })
+        let (result, stopped, file) = step.run(&target, present.as_ref().map_or(0, |present| present.entry))?;
+        let file = present.map_or(file, |present| present.file);
+        Ok(Loaded { result, stopped, file, process: target.process.into_handle() })
     }
 
-    fn run(&self, target: &Target, entry: u64) -> Result<Loaded, Error> {
+    /// Returns the function's result, the longest stop of a thread, and the memory file.
+    fn run(&self, target: &Target, entry: u64) -> Result<(u64, Duration, File), Error> {
         let pid = self.pid;
         // Steps that were interrupted find by its name what they have left in the target.
         let nonce = RandomState::new().hash_one(pid);
         let name = format!("{}.{nonce:016x}", self.name);
         let (number, first) = self.visit(target, |visit, again| self.create(visit, &name, again))?;
-        let written = self.write(number);
+        let written = self.write(target, number, &name);
         let started = written.and_then(|file| {
             let (started, second) = self.visit(target, |visit, again| {
-                let base = if again { self.mapping(&name)? } else { None };
+                let base = if again { self.mapping(target, &name)? } else { None };
                 self.start(visit, &file, (number, nonce, entry), base)
             })?;
             if started {
@@ -135,7 +142,7 @@ impl Attach<'_> {
             }
         });
         match started {
-            Ok((file, second)) => self.wait(file, first.max(second)),
+            Ok((file, second)) => Ok((self.wait(target, &file)?, first.max(second), file)),
             Err(error) => {
                 // The first error is reported. If this fails too, a closed-on-exec file and 8 KiB stay in the target.
                 let _ = self.visit(target, |visit, _| self.discard(visit, number, &name));
@@ -145,17 +152,16 @@ impl Attach<'_> {
     }
 
     /// Finds what calls need.
-    fn target(&self) -> Result<Target, Error> {
+    fn target(&self, process: Process) -> Result<Target, Error> {
         let pid = self.pid;
-        let mappings = process::mappings(pid).map_err(Error::io(pid, "read the mappings"))?;
+        let mappings = process.mappings().map_err(Error::io(pid, "read the mappings"))?;
         let library =
-            Library::find(&mappings, |mapping| open(pid, mapping)).map_err(|why| Error::NoLoader { pid, why })?;
-        let path = format!("/proc/{pid}/mem");
-        let memory = OpenOptions::new().read(true).write(true).open(path).map_err(Error::io(pid, "open the memory"))?;
+            Library::find(&mappings, |mapping| process.mapped(mapping)).map_err(|why| Error::NoLoader { pid, why })?;
+        let memory = process.memory(pid).map_err(Error::io(pid, "open the memory"))?;
         if !library.verify(|address, bytes| memory.read_exact_at(bytes, address).is_ok()) {
             return Err(Error::NoLoader { pid, why: "its C library was changed in memory".to_owned() });
         }
-        Ok(Target { pid, library, memory })
+        Ok(Target { process, library })
     }
 
     /// Borrows a thread for some calls. Returns their result and how long the thread was stopped.
@@ -187,11 +193,11 @@ impl Attach<'_> {
     }
 
     /// Refuses processes that could be harmed, before they are touched.
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self, process: &Process) -> Result<(), Error> {
         let pid = self.pid;
-        let status = Status::of_process(pid).map_err(Error::io(pid, "read the status"))?;
+        let status = process.status().map_err(Error::io(pid, "read the status"))?;
         match status {
-            Status { state: 'Z' | 'X', .. } if process::threads(pid).map_or(0, |threads| threads.len()) < 2 => {
+            Status { state: 'Z' | 'X', .. } if process.threads().map_or(0, |threads| threads.len()) < 2 => {
                 Err(Error::Zombie(pid))
             }
             Status { tracer, .. } if tracer != 0 => Err(Error::Traced { pid, tracer }),
@@ -199,9 +205,12 @@ impl Attach<'_> {
             Status { seccomp, .. } if seccomp != 0 => Err(Error::Seccomp(pid)),
             Status { shadow_stack: true, .. } => Err(Error::ShadowStack(pid)),
             Status { parent, .. } if shares_memory(pid, parent) => Err(Error::SharedMemory(pid)),
+            _ if process.is_privileged().map_err(Error::io(pid, "read the vector of its program"))? => {
+                Err(Error::Privileged(pid))
+            }
             _ => {
                 let no_program = |_| Error::NoLoader { pid, why: "its program cannot be read".to_owned() };
-                let program = File::open(format!("/proc/{pid}/exe")).map_err(no_program)?;
+                let program = elf::open(process.path("exe")).map_err(no_program)?;
                 let wide = elf::Elf::read(&program).is_ok_and(|elf| elf.wide && elf.machine == elf::EM_X86_64.0);
                 if wide { Ok(()) } else { Err(Error::Machine(pid)) }
             }
@@ -210,21 +219,21 @@ impl Attach<'_> {
 
     /// Finds a thread at a safe point: this one, if it is given and has not ended.
     fn borrow<'t>(&self, target: &'t Target, until: Instant, only: Option<u32>) -> Result<Visit<'t>, Error> {
-        let pid = self.pid;
+        let (pid, process) = (self.pid, &target.process);
         let mut why = "no thread waits in a system call that can be interrupted".to_owned();
         loop {
-            let mut threads = process::threads(pid).map_err(Error::io(pid, "list the threads"))?;
+            let mut threads = process.threads().map_err(Error::io(pid, "list the threads"))?;
             if let Some(only) = only.filter(|only| threads.contains(only)) {
                 threads = vec![only];
             }
-            let rank = |tid: &u32| Some((point::rank(&SystemCall::of_thread(pid, *tid)?)?, *tid));
+            let rank = |tid: &u32| Some((point::rank(&process.system_call(*tid)?)?, *tid));
             let mut waiting: Vec<_> = threads.iter().filter_map(rank).collect();
             waiting.sort_unstable();
             // Before the stop: the text of many mappings takes milliseconds. A waiting thread keeps its stack.
-            let mappings = process::mappings(pid).map_err(Error::io(pid, "read the mappings"))?;
+            let mappings = process.mappings().map_err(Error::io(pid, "read the mappings"))?;
             for (_, tid) in waiting {
                 // A thread in uninterruptible sleep cannot be stopped in time.
-                let status = Status::of_thread(pid, tid).unwrap_or_default();
+                let status = process.thread_status(tid).unwrap_or_default();
                 if status.state != 'S' || status.seccomp != 0 || status.shadow_stack {
                     continue;
                 }
@@ -240,7 +249,7 @@ impl Attach<'_> {
             if Instant::now() >= until {
                 return Err(Error::NoSafePoint { pid, why });
             }
-            match self.check() {
+            match self.check(process) {
                 // Perhaps by a thread of this process that is just ending.
                 Err(Error::Traced { .. }) => {}
                 result => result?,
@@ -252,7 +261,8 @@ impl Attach<'_> {
     /// Creates the memory file in the target. Returns its number there.
     fn create(&self, visit: &Visit<'_>, name: &str, again: bool) -> Result<u64, Error> {
         let failed = |what| Error::io(self.pid, what);
-        if again && let Some(number) = process::memory_file(self.pid, name).map_err(failed("list the open files"))? {
+        let process = &visit.target().process;
+        if again && let Some(number) = process.memory_file(name).map_err(failed("list the open files"))? {
             return Ok(number);
         }
         let text = visit.scratch(&[name.as_bytes(), b"\0"].concat())?;
@@ -262,10 +272,10 @@ impl Attach<'_> {
     }
 
     /// Writes library and code to the memory file, from outside, while the target runs.
-    fn write(&self, number: u64) -> Result<File, Error> {
+    fn write(&self, target: &Target, number: u64, name: &str) -> Result<File, Error> {
         let failed = |what| Error::io(self.pid, what);
-        let path = format!("/proc/{}/fd/{number}", self.pid);
-        let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed("open the memory file"))?;
+        let taken = target.process.take_memory_file(number, name).map_err(failed("take the memory file"))?;
+        let file = taken.ok_or(Error::Replaced(self.pid))?;
         file.set_len(self.offset() + code::SIZE).map_err(failed("write the memory file"))?;
         file.write_all_at(self.library, 0).map_err(failed("write the memory file"))?;
         file.write_all_at(code::code(), self.offset()).map_err(failed("write the memory file"))?;
@@ -302,20 +312,20 @@ impl Attach<'_> {
     /// Removes what the other steps have left in the target.
     fn discard(&self, visit: &Visit<'_>, number: u64, name: &str) -> Result<(), Error> {
         let failed = |what| Error::io(self.pid, what);
-        if let Some(base) = self.mapping(name)? {
+        if let Some(base) = self.mapping(visit.target(), name)? {
             visit
                 .system_call(libc::SYS_munmap, [base, code::MAPPED, 0, 0, 0, 0])?
                 .map_err(failed("unmap the memory file"))?;
         }
-        if process::memory_file(self.pid, name).map_err(failed("list the open files"))? == Some(number) {
+        if visit.target().process.memory_file(name).map_err(failed("list the open files"))? == Some(number) {
             visit.system_call(libc::SYS_close, [number, 0, 0, 0, 0, 0])?.map_err(failed("close the memory file"))?;
         }
         Ok(())
     }
 
     /// Returns where the code is mapped.
-    fn mapping(&self, name: &str) -> Result<Option<u64>, Error> {
-        let mappings = process::mappings(self.pid).map_err(Error::io(self.pid, "read the mappings"))?;
+    fn mapping(&self, target: &Target, name: &str) -> Result<Option<u64>, Error> {
+        let mappings = target.process.mappings().map_err(Error::io(self.pid, "read the mappings"))?;
         let name = format!("/memfd:{name} (deleted)");
         let found = mappings.iter().find(|mapping| mapping.name == name && mapping.offset == self.offset());
         Ok(found.map(|mapping| mapping.start))
@@ -327,15 +337,15 @@ impl Attach<'_> {
     }
 
     /// Waits for the result of the new thread, while the target runs.
-    fn wait(&self, file: File, stopped: Duration) -> Result<Loaded, Error> {
+    fn wait(&self, target: &Target, file: &File) -> Result<u64, Error> {
         let since = Instant::now();
         let mut page = vec![0; code::PAGE as usize];
         loop {
-            let alive = Status::of_process(self.pid).is_ok_and(|status| !matches!(status.state, 'Z' | 'X'));
+            let alive = target.process.status().is_ok_and(|status| !matches!(status.state, 'Z' | 'X'));
             file.read_exact_at(&mut page, self.offset() + code::MAPPED)
                 .map_err(Error::io(self.pid, "read the result"))?;
             match Report::read(&page) {
-                Report::Returned(result) => return Ok(Loaded { result, stopped, file }),
+                Report::Returned(result) => return Ok(result),
                 Report::Failed(why) => return Err(Error::Load { pid: self.pid, why }),
                 Report::None if !alive => return Err(Error::Exited(self.pid)),
                 Report::None if since.elapsed() > self.answer => return Err(Error::NoAnswer(self.pid)),
@@ -343,18 +353,6 @@ impl Attach<'_> {
             }
         }
     }
-}
-
-/// Opens the file of a mapping: the very file, also if its path has been replaced or is in another mount namespace.
-fn open(pid: u32, mapping: &Mapping) -> Option<File> {
-    File::open(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end))
-        .or_else(|_| {
-            // Anything may be at that path now, such as a pipe without a writer.
-            let path = format!("/proc/{pid}/root{}", mapping.name);
-            OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
-        })
-        .ok()
-        .filter(|file| file.metadata().is_ok_and(|info| info.is_file()))
 }
 
 /// Returns whether two processes use the same memory, as after `vfork`.

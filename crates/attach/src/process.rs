@@ -1,8 +1,13 @@
-//! Reads what `/proc` says about a process, within limits.
+//! A process, held by a handle, and what `/proc` says about it, within limits.
 
 use std::{
-    fs::{self, File},
+    fs::{self, File, OpenOptions},
     io::{self, Read},
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd},
+        unix::fs::{MetadataExt, OpenOptionsExt},
+    },
+    ptr,
 };
 
 /// A process has a few thousand mappings at most; 16 MiB of text are 160,000.
@@ -12,6 +17,143 @@ const MAX_STATUS: u64 = 1 << 16;
 const MAX_THREADS: usize = 4096;
 /// More open files are not inspected.
 const MAX_FILES: usize = 1 << 20;
+/// The kernel passes some 20 pairs.
+const MAX_VECTOR: u64 = 1 << 12;
+
+/// A process. Its number may be given to another process when it has ended, but what is held here stays its own.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub pid: u32,
+    /// A pidfd.
+    handle: OwnedFd,
+    /// `/proc/PID`: when the process has ended, nothing is found in it.
+    directory: File,
+}
+
+impl Process {
+    pub fn open(pid: u32) -> io::Result<Self> {
+        // SAFETY: only takes numbers.
+        let handle = descriptor(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+        let directory = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
+            .open(format!("/proc/{pid}"))?;
+        // Signal 0 only checks that the process exists. So it had this number when the directory was opened.
+        let (number, nothing) = (handle.as_raw_fd(), ptr::null::<libc::siginfo_t>());
+        // SAFETY: there is no information to read.
+        let result = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, number, 0, nothing, 0) };
+        if result == 0 { Ok(Process { pid, handle, directory }) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Returns its handle.
+    pub fn into_handle(self) -> OwnedFd {
+        self.handle
+    }
+
+    /// Returns the path of a file in its `/proc` directory.
+    pub fn path(&self, name: &str) -> String {
+        format!("/proc/self/fd/{}/{name}", self.directory.as_raw_fd())
+    }
+
+    pub fn status(&self) -> io::Result<Status> {
+        text(&self.path("status"), MAX_STATUS).map(|text| Status::parse(&text))
+    }
+
+    pub fn thread_status(&self, tid: u32) -> io::Result<Status> {
+        text(&self.path(&format!("task/{tid}/status")), MAX_STATUS).map(|text| Status::parse(&text))
+    }
+
+    /// Opens the memory of a thread. If the thread executes another program, this stays the old memory.
+    pub fn memory(&self, tid: u32) -> io::Result<File> {
+        OpenOptions::new().read(true).write(true).open(self.path(&format!("task/{tid}/mem")))
+    }
+
+    /// Returns whether its program gave it more privileges than its caller has (`AT_SECURE`), such as set-user-id.
+    pub fn is_privileged(&self) -> io::Result<bool> {
+        let mut bytes = Vec::new();
+        File::open(self.path("auxv"))?.take(MAX_VECTOR).read_to_end(&mut bytes)?;
+        let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+        Ok(words.as_chunks::<2>().0.iter().any(|[kind, value]| *kind == libc::AT_SECURE && *value != 0))
+    }
+
+    /// Returns the threads, the first one first.
+    pub fn threads(&self) -> io::Result<Vec<u32>> {
+        let entries = fs::read_dir(self.path("task"))?;
+        Ok(entries.flatten().take(MAX_THREADS).filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+    }
+
+    /// Returns the system call in which a thread waits.
+    pub fn system_call(&self, tid: u32) -> Option<SystemCall> {
+        SystemCall::parse(&text(&self.path(&format!("task/{tid}/syscall")), 4096).ok()?)
+    }
+
+    /// Returns all mappings, by address.
+    pub fn mappings(&self) -> io::Result<Vec<Mapping>> {
+        let text = text(&self.path("maps"), MAX_MAPS)?;
+        Ok(text.lines().filter_map(Mapping::parse).collect())
+    }
+
+    /// Opens the file of a mapping for reading: the very file, also if its path has been replaced or is in another mount
+    /// namespace.
+    pub fn mapped(&self, mapping: &Mapping) -> Option<File> {
+        let very = self.path(&format!("map_files/{:x}-{:x}", mapping.start, mapping.end));
+        elf::open(very).or_else(|_| elf::open(self.path(&format!("root{}", mapping.name)))).ok()
+    }
+
+    /// Returns the number of an open memory file with this name.
+    pub fn memory_file(&self, name: &str) -> io::Result<Option<u64>> {
+        let link = memory_link(name);
+        let found = fs::read_dir(self.path("fd"))?.flatten().take(MAX_FILES).find_map(|entry| {
+            let same = fs::read_link(entry.path()).is_ok_and(|found| found.as_os_str() == link.as_str());
+            same.then(|| entry.file_name().to_str()?.parse().ok()).flatten()
+        });
+        Ok(found)
+    }
+
+    /// Takes the memory file that the process has just created: empty, writable, and with this name. Returns nothing if
+    /// the number means another file, which must not be touched: threads of the process can replace it at any time.
+    ///
+    /// The descriptor is duplicated. Opening `/proc/PID/fd/NUMBER` instead would open, with the rights of this process,
+    /// whatever file it then refers to, such as an `O_PATH` descriptor's, which gives the target no rights.
+    pub fn take_memory_file(&self, number: u64, name: &str) -> io::Result<Option<File>> {
+        let Ok(number) = i32::try_from(number) else { return Ok(None) };
+        // SAFETY: only takes numbers.
+        let taken = unsafe { libc::syscall(libc::SYS_pidfd_getfd, self.handle.as_raw_fd(), number, 0) };
+        let file = match descriptor(taken) {
+            Err(error) if error.raw_os_error() == Some(libc::EBADF) => return Ok(None),
+            file => File::from(file?),
+        };
+        // SAFETY: only takes numbers.
+        let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
+        let writable = flags >= 0 && flags & libc::O_PATH == 0 && flags & libc::O_ACCMODE == libc::O_RDWR;
+        let info = file.metadata()?;
+        let empty = info.is_file() && info.nlink() == 0 && info.len() == 0;
+        let link = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        let ours = link.as_os_str() == memory_link(name).as_str() && info.dev() == memory_files()?;
+        Ok((writable && empty && ours).then_some(file))
+    }
+}
+
+/// What the link of a memory file says.
+fn memory_link(name: &str) -> String {
+    format!("/memfd:{name} (deleted)")
+}
+
+/// Returns the device of all memory files: a file system of the kernel that nobody can mount. A file there has no path, and
+/// reading and writing it never waits for another process.
+fn memory_files() -> io::Result<u64> {
+    // SAFETY: the name ends in 0.
+    let file = descriptor(unsafe { libc::memfd_create(c"attach".as_ptr(), libc::MFD_CLOEXEC) }.into())?;
+    Ok(File::from(file).metadata()?.dev())
+}
+
+fn descriptor(result: libc::c_long) -> io::Result<OwnedFd> {
+    match i32::try_from(result) {
+        // SAFETY: a new descriptor that nothing else owns.
+        Ok(number) if number >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(number) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
 
 /// What the status of a thread says.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -28,14 +170,6 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    pub fn of_process(pid: u32) -> io::Result<Self> {
-        text(&format!("/proc/{pid}/status"), MAX_STATUS).map(|text| Self::parse(&text))
-    }
-
-    pub fn of_thread(pid: u32, tid: u32) -> io::Result<Self> {
-        text(&format!("/proc/{pid}/task/{tid}/status"), MAX_STATUS).map(|text| Self::parse(&text))
-    }
-
     fn parse(text: &str) -> Self {
         let mut status = Status::default();
         for line in text.lines() {
@@ -58,12 +192,6 @@ impl Status {
     }
 }
 
-/// Returns the threads, the first one first.
-pub(crate) fn threads(pid: u32) -> io::Result<Vec<u32>> {
-    let entries = fs::read_dir(format!("/proc/{pid}/task"))?;
-    Ok(entries.flatten().take(MAX_THREADS).filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
-}
-
 /// The system call in which a thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SystemCall {
@@ -72,10 +200,6 @@ pub(crate) struct SystemCall {
 }
 
 impl SystemCall {
-    pub fn of_thread(pid: u32, tid: u32) -> Option<Self> {
-        Self::parse(&text(&format!("/proc/{pid}/task/{tid}/syscall"), 4096).ok()?)
-    }
-
     /// Parses `NUMBER ARGUMENT... SP PC`; a thread outside a system call has `running` or -1.
     fn parse(text: &str) -> Option<Self> {
         let mut fields = text.split_whitespace();
@@ -86,16 +210,6 @@ impl SystemCall {
         }
         Some(SystemCall { number, arguments })
     }
-}
-
-/// Returns the number of an open memory file with this name.
-pub(crate) fn memory_file(pid: u32, name: &str) -> io::Result<Option<u64>> {
-    let link = format!("/memfd:{name} (deleted)");
-    let found = fs::read_dir(format!("/proc/{pid}/fd"))?.flatten().take(MAX_FILES).find_map(|entry| {
-        let same = fs::read_link(entry.path()).is_ok_and(|found| found.as_os_str() == link.as_str());
-        same.then(|| entry.file_name().to_str()?.parse().ok()).flatten()
-    });
-    Ok(found)
 }
 
 /// A mapping.
@@ -137,12 +251,6 @@ impl Mapping {
             name: name.to_owned(),
         })
     }
-}
-
-/// Returns all mappings, by address.
-pub(crate) fn mappings(pid: u32) -> io::Result<Vec<Mapping>> {
-    let text = text(&format!("/proc/{pid}/maps"), MAX_MAPS)?;
-    Ok(text.lines().filter_map(Mapping::parse).collect())
 }
 
 fn text(path: &str, limit: u64) -> io::Result<String> {

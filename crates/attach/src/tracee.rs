@@ -26,6 +26,8 @@ pub(crate) enum Stop {
     Group,
     /// A signal that is about to be delivered.
     Signal(i32),
+    /// It has executed another program.
+    Exec,
     /// It has ended.
     Exit,
 }
@@ -41,7 +43,8 @@ impl Tracee {
     /// Attaches to a thread without stopping it.
     pub fn seize(tid: u32, deadline: Instant) -> io::Result<Self> {
         let tracee = Tracee { tid, deadline };
-        tracee.request(libc::PTRACE_SEIZE, 0, libc::PTRACE_O_TRACESYSGOOD as usize)?;
+        let options = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACEEXEC;
+        tracee.request(libc::PTRACE_SEIZE, 0, options as usize)?;
         Ok(tracee)
     }
 
@@ -103,6 +106,7 @@ impl Tracee {
         match (libc::WSTOPSIG(status), status >> 16) {
             (libc::SIGTRAP, libc::PTRACE_EVENT_STOP) => Stop::Interrupt,
             (_, libc::PTRACE_EVENT_STOP) => Stop::Group,
+            (_, libc::PTRACE_EVENT_EXEC) => Stop::Exec,
             (signal, _) if signal == libc::SIGTRAP | 0x80 => Stop::SystemCall,
             (signal, _) => Stop::Signal(signal),
         }

@@ -15,17 +15,15 @@ use crate::{
     frame::{self, Frame, SCRATCH},
     library::Library,
     point::{self, Return},
-    process::{Mapping, Status},
+    process::{Mapping, Process},
     tracee::{Stop, Tracee},
 };
 
 /// A process that may be visited.
 #[derive(Debug)]
 pub(crate) struct Target {
-    pub pid: u32,
+    pub process: Process,
     pub library: Library,
-    /// `/proc/PID/mem`
-    pub memory: File,
 }
 
 /// Why a visit has ended early. In every case the thread runs on as before.
@@ -41,6 +39,8 @@ pub(crate) enum Ended {
 #[derive(Debug)]
 pub(crate) struct Visit<'a> {
     target: &'a Target,
+    /// That of the thread since it was stopped.
+    memory: File,
     tracee: Tracee,
     frame: Frame,
     back: Return,
@@ -63,14 +63,14 @@ enum EndedEarly {
 impl<'a> Visit<'a> {
     /// Stops a thread and prepares it for calls if it is at a safe point; otherwise lets it run on.
     pub fn begin(target: &'a Target, tid: u32, mappings: &[Mapping], limit: Duration) -> Result<Self, Ended> {
-        let Target { pid, library, memory } = target;
-        let pid = *pid;
+        let Target { process, library } = target;
+        let pid = process.pid;
         let failed = |what| move |error: io::Error| Ended::Failed(Error::io(pid, what)(error));
         let since = Instant::now();
         let tracee = Tracee::seize(tid, since + limit).map_err(|error| match error.raw_os_error() {
             Some(libc::ESRCH) => Ended::Unsuitable("a thread has ended".to_owned()),
             // Also by a thread of this process that is just ending.
-            Some(libc::EPERM) if Status::of_thread(pid, tid).is_ok_and(|status| status.tracer != 0) => {
+            Some(libc::EPERM) if process.thread_status(tid).is_ok_and(|status| status.tracer != 0) => {
                 Ended::Unsuitable("a thread has another tracer".to_owned())
             }
             _ => Ended::Failed(Error::io(pid, "trace a thread")(error)),
@@ -93,13 +93,24 @@ impl<'a> Visit<'a> {
         let mask = tracee.mask().map_err(failed("read the signal mask"))?;
         let mut xstate = tracee.xstate().map_err(failed("read the vector registers"))?;
         frame::keep_protection_keys(&mut xstate);
-        let status = Status::of_thread(pid, tid).map_err(failed("read the status"))?;
+        // All of this is read again: until now the process could execute another program, with other rights, and its
+        // number and those of its threads could be given to other processes.
+        let status = process.thread_status(tid).map_err(failed("read the status"))?;
+        let memory = process.memory(tid).map_err(failed("open the memory"))?;
+        let is_privileged = process.is_privileged().map_err(failed("read the vector of its program"))?;
         let read = |address: u64, bytes: &mut [u8]| memory.read_exact_at(bytes, address).is_ok();
         if status.pending & !status.blocked != 0 {
             return Err(leave(tracee, 0, "a thread was receiving a signal"));
         }
         let back = Return::to(&registers);
-        if let Some(why_unsafe) = point::why_unsafe(&registers, library, mappings, read) {
+        let why_other = if is_privileged || status.seccomp != 0 || status.shadow_stack {
+            Some("a thread has changed its privileges")
+        } else if !library.verify(read) {
+            Some("the process has executed another program")
+        } else {
+            None
+        };
+        if let Some(why_unsafe) = why_other.or_else(|| point::why_unsafe(&registers, library, mappings, read)) {
             // The program must not see an EINTR that is ours.
             tracee.set_registers(&back.traced).map_err(failed("set the registers"))?;
             return Err(leave(tracee, 0, why_unsafe));
@@ -110,7 +121,7 @@ impl<'a> Visit<'a> {
         };
         // Below the red zone of the stack: this memory is unused until the registers change.
         memory.write_all_at(&frame.bytes, frame.address).map_err(failed("write to the stack"))?;
-        let visit = Visit { target, tracee, frame, back, mask, xstate, since, over: Cell::new(None) };
+        let visit = Visit { target, memory, tracee, frame, back, mask, xstate, since, over: Cell::new(None) };
         // The registers first: from here on the thread returns by the frame, which also has the mask.
         visit.set(&visit.entry(library.restorer, [0; 6], 8)).map_err(Ended::Failed)?;
         visit.tracee.set_mask(u64::MAX).map_err(failed("block the signals"))?;
@@ -127,13 +138,14 @@ impl<'a> Visit<'a> {
         self.target
     }
 
+    fn pid(&self) -> u32 {
+        self.target.process.pid
+    }
+
     /// Writes a short string for a system call and returns its address.
     pub fn scratch(&self, text: &[u8]) -> Result<u64, Error> {
         let text = text.get(..text.len().min(SCRATCH as usize)).unwrap_or_default();
-        self.target
-            .memory
-            .write_all_at(text, self.frame.scratch)
-            .map_err(Error::io(self.target.pid, "write to the stack"))?;
+        self.memory.write_all_at(text, self.frame.scratch).map_err(Error::io(self.pid(), "write to the stack"))?;
         Ok(self.frame.scratch)
     }
 
@@ -210,7 +222,7 @@ impl<'a> Visit<'a> {
             Stop::Interrupt | Stop::Group => {}
             Stop::Signal(signal) => return self.tracee.detach(signal),
             Stop::Exit => return Ok(()),
-            Stop::SystemCall => return self.tracee.detach(0),
+            Stop::SystemCall | Stop::Exec => return self.tracee.detach(0),
         }
         // The general registers last: until then the thread returns by the frame.
         self.tracee.set_mask(self.mask)?;
@@ -240,7 +252,7 @@ impl<'a> Visit<'a> {
     }
 
     fn set(&self, registers: &Registers) -> Result<(), Error> {
-        self.tracee.set_registers(registers).map_err(Error::io(self.target.pid, "set the registers"))
+        self.tracee.set_registers(registers).map_err(Error::io(self.pid(), "set the registers"))
     }
 
     /// Continues to the next entry or exit of a system call. An error ends the visit: the thread returns by its frame.
@@ -250,10 +262,15 @@ impl<'a> Visit<'a> {
             self.over.set(Some(EndedEarly::Stopped(0)));
             return Err(self.interrupted("the time limit was reached"));
         }
-        self.tracee.to_system_call().map_err(Error::io(self.target.pid, "continue a thread"))?;
+        self.tracee.to_system_call().map_err(Error::io(self.pid(), "continue a thread"))?;
         match self.tracee.wait() {
-            Ok(Stop::SystemCall) => self.tracee.registers().map_err(Error::io(self.target.pid, "read the registers")),
-            Ok(Stop::Exit) => Err(Error::Exited(self.target.pid)),
+            Ok(Stop::SystemCall) => self.tracee.registers().map_err(Error::io(self.pid(), "read the registers")),
+            Ok(Stop::Exit) => Err(Error::Exited(self.pid())),
+            // Nothing of the new program may be changed: it may have more rights than the target had.
+            Ok(Stop::Exec) => {
+                self.over.set(Some(EndedEarly::Stopped(0)));
+                Err(Error::Exited(self.pid()))
+            }
             Ok(stop) => {
                 self.over.set(Some(EndedEarly::Stopped(if let Stop::Signal(signal) = stop { signal } else { 0 })));
                 Err(self.interrupted("it received a signal"))
@@ -262,12 +279,12 @@ impl<'a> Visit<'a> {
                 self.over.set(Some(EndedEarly::Late));
                 Err(self.interrupted("the time limit was reached"))
             }
-            Err(error) => Err(Error::io(self.target.pid, "wait for a thread")(error)),
+            Err(error) => Err(Error::io(self.pid(), "wait for a thread")(error)),
         }
     }
 
     fn interrupted(&self, why: &str) -> Error {
-        Error::Interrupted { pid: self.target.pid, why: why.to_owned() }
+        Error::Interrupted { pid: self.pid(), why: why.to_owned() }
     }
 }
 

@@ -13,13 +13,13 @@ use std::{
 
 use attach::Attach;
 use rustix::net::SendFlags;
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 
 use crate::{
     INJECTOR,
     command::{priority, target::Injection},
     process::procfs,
-    sessions::refusal_sentence,
+    sessions::{is_pair_of, refusal_sentence},
 };
 
 /// How long to search for a thread at a safe point.
@@ -113,9 +113,9 @@ fn send(results: &Sender<Result<Attached, Why>>, result: Result<Attached, Why>) 
 
 /// Loads the library into a process and takes the connection.
 fn enter(pid: u32, settings: &[u8]) -> Result<Attached, Why> {
-    let gone = || format!("process {pid} has exited");
-    let handle = Pid::from_raw(pid.cast_signed()).ok_or_else(gone)?;
-    let handle = pidfd_open(handle, PidfdFlags::empty()).map_err(|_| gone())?;
+    if !procfs::runs(pid) {
+        return Err(format!("process {pid} has exited"));
+    }
     if !procfs::has_cuda(pid) {
         return Err(format!("process {pid} has not loaded CUDA (libcuda is not mapped)"));
     }
@@ -131,8 +131,12 @@ fn enter(pid: u32, settings: &[u8]) -> Result<Attached, Why> {
     let loaded = attach.load().map_err(|error| format!("{error}; {COUNT_LAUNCHES}"))?;
     match wire::attached(loaded.result) {
         Some(Ok(number)) => {
-            let socket = pidfd_getfd(&handle, number.cast_signed(), PidfdGetfdFlags::empty())
+            let socket = pidfd_getfd(&loaded.process, number.cast_signed(), PidfdGetfdFlags::empty())
                 .map_err(|error| format!("the connection to process {pid} cannot be taken: {error}"))?;
+            // The number may mean anything, such as a connection to a service that trusts what root writes.
+            if !is_pair_of(&socket, pid) {
+                return Err(format!("process {pid}: the injected library's connection was replaced"));
+            }
             // If this fails, it closes its copy later.
             let _ = rustix::net::send(&socket, &[wire::TAKEN], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
             Ok(Attached { pid, stopped: loaded.stopped, socket, library: loaded.file })

@@ -32,6 +32,7 @@ use machine::Machine;
 use quota::{Refused, Used};
 use silent::Silent;
 pub use silent::refusal_sentence;
+pub use socket::is_pair_of;
 use socket::{accept, credentials, receive, send_byte, send_with};
 
 /// The most connections at once, in total and per process. A process has one injected library.

@@ -31,6 +31,11 @@ pub fn credentials(socket: &OwnedFd) -> io::Result<libc::ucred> {
     if answer == 0 { Ok(peer) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Returns whether a descriptor is one of a pair of sockets that this process has created, not a connection to another one.
+pub fn is_pair_of(socket: &OwnedFd, pid: u32) -> bool {
+    credentials(socket).is_ok_and(|peer| u32::try_from(peer.pid) == Ok(pid))
+}
+
 /// Receives the next packet; length 0 means end of stream.
 pub fn receive(fd: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the buffer is valid for its length.
