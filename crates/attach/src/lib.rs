@@ -3,8 +3,9 @@
 //! [`Attach::load`] loads a library from memory into a process and calls a function of it. This is how it works:
 //!
 //! 1. **A thread at a safe point.** Only a thread that waits in a system call is borrowed, and only that thread is
-//!    stopped (`PTRACE_SEIZE`, `PTRACE_INTERRUPT`). It must not wait within the allocator or the loader, not be in a
-//!    signal handler, and have an ordinary stack. Otherwise another thread, or another moment, is tried.
+//!    stopped (`PTRACE_SEIZE`, `PTRACE_INTERRUPT`). It must not wait for a lock, nor within the loader or an allocator,
+//!    whichever module has it, not be in a signal handler, and have an ordinary stack. Otherwise another thread, or
+//!    another moment, is tried.
 //! 2. **A signal frame.** Before a register is changed, a frame as the kernel writes it for a signal handler is written
 //!    below the red zone of the thread's stack. It has all registers, the vector state and the signal mask. Every call is
 //!    set up like a signal handler: its return address is the C library's own `rt_sigreturn` code. So the thread returns
@@ -12,7 +13,7 @@
 //!    time limit ends the visit, the thread simply runs on.
 //! 3. **Few, short calls.** In a first visit the borrowed thread executes `memfd_create`, in a second one `mmap` and
 //!    `pthread_create`, with all signals blocked. Between them, the contents of the memory file are written from outside,
-//!    so no path of the target's mount namespace is needed. At the end of each visit the thread continues its system call.
+//!    through a duplicate of its descriptor, so no path of the target's mount namespace is needed. At the end of each visit the thread continues its system call.
 //! 4. **A thread of its own.** What may take long runs in the new thread, while the target runs on: `dlopen`, `dlsym`,
 //!    and the function. It waits for the loader's lock like any thread. It has all signals blocked, so it never takes
 //!    one from the program. At its end it closes the file and removes the mapping with its own code.
@@ -26,7 +27,9 @@
 //! The tracer restores the thread itself if it can, because `rt_sigreturn` makes the kernel forget the time that is left
 //! of an interrupted `nanosleep` or `poll`. The frame repeats such a call with its whole time.
 //!
-//! Everything read from the target is hostile: it is read within limits, and used only for calls in the target.
+//! Everything read from the target is hostile: it is read within limits, and used only for calls in the target. The
+//! process is held by a handle, and under each stop it is checked again that the thread belongs to it and that its program
+//! has not changed.
 
 mod code;
 mod error;
@@ -155,8 +158,9 @@ impl Attach<'_> {
     fn target(&self, process: Process) -> Result<Target, Error> {
         let pid = self.pid;
         let mappings = process.mappings().map_err(Error::io(pid, "read the mappings"))?;
-        let library =
-            Library::find(&mappings, |mapping| process.mapped(mapping)).map_err(|why| Error::NoLoader { pid, why })?;
+        let program = self.program(&process)?;
+        let library = Library::find(&mappings, &program, |mapping| process.mapped(mapping))
+            .map_err(|why| Error::NoLoader { pid, why })?;
         let memory = process.memory(pid).map_err(Error::io(pid, "open the memory"))?;
         if !library.verify(|address, bytes| memory.read_exact_at(bytes, address).is_ok()) {
             return Err(Error::NoLoader { pid, why: "its C library was changed in memory".to_owned() });
@@ -205,28 +209,37 @@ impl Attach<'_> {
             Status { seccomp, .. } if seccomp != 0 => Err(Error::Seccomp(pid)),
             Status { shadow_stack: true, .. } => Err(Error::ShadowStack(pid)),
             Status { parent, .. } if shares_memory(pid, parent) => Err(Error::SharedMemory(pid)),
-            _ if process.is_privileged().map_err(Error::io(pid, "read the vector of its program"))? => {
-                Err(Error::Privileged(pid))
-            }
             _ => {
-                let no_program = |_| Error::NoLoader { pid, why: "its program cannot be read".to_owned() };
-                let program = elf::open(process.path("exe")).map_err(no_program)?;
+                let program = self.program(process)?;
                 let wide = elf::Elf::read(&program).is_ok_and(|elf| elf.wide && elf.machine == elf::EM_X86_64.0);
-                if wide { Ok(()) } else { Err(Error::Machine(pid)) }
+                if !wide {
+                    return Err(Error::Machine(pid));
+                }
+                let privileged = process.is_privileged().map_err(Error::io(pid, "read the vector of its program"))?;
+                if privileged { Err(Error::Privileged(pid)) } else { Ok(()) }
             }
         }
+    }
+
+    /// Opens the file of its program.
+    fn program(&self, process: &Process) -> Result<File, Error> {
+        let why = || "its program cannot be read".to_owned();
+        elf::open(process.path("exe")).map_err(|_| Error::NoLoader { pid: self.pid, why: why() })
     }
 
     /// Finds a thread at a safe point: this one, if it is given and has not ended.
     fn borrow<'t>(&self, target: &'t Target, until: Instant, only: Option<u32>) -> Result<Visit<'t>, Error> {
         let (pid, process) = (self.pid, &target.process);
-        let mut why = "no thread waits in a system call that can be interrupted".to_owned();
+        let mut why = "no thread waits, other than for a lock, in a system call that can be interrupted".to_owned();
         loop {
             let mut threads = process.threads().map_err(Error::io(pid, "list the threads"))?;
             if let Some(only) = only.filter(|only| threads.contains(only)) {
                 threads = vec![only];
             }
-            let rank = |tid: &u32| Some((point::rank(&process.system_call(*tid)?)?, *tid));
+            let rank = |tid: &u32| {
+                let call = process.system_call(*tid).filter(|call| !point::waits_for_a_lock(call, &target.library))?;
+                Some((point::rank(&call)?, *tid))
+            };
             let mut waiting: Vec<_> = threads.iter().filter_map(rank).collect();
             waiting.sort_unstable();
             // Before the stop: the text of many mappings takes milliseconds. A waiting thread keeps its stack.

@@ -1,6 +1,6 @@
-//! Addresses of functions in the target's C library.
+//! Addresses of functions in the target's C library, and of the code that allocates memory.
 
-use std::{collections::HashMap, fs::File, ops::Range};
+use std::{collections::HashMap, fs::File, ops::Range, os::unix::fs::MetadataExt};
 
 use elf::{Bytes, Elf, SHT_DYNSYM, STT_FUNC, Symbols};
 
@@ -32,12 +32,18 @@ const UNSAFE: [&str; 14] = [
     "dl_iterate_phdr",
 ];
 
+/// `pthread_create` allocates memory with these, from the C library or from a module that replaces them. Whoever replaces
+/// them must export them, also a program that has its allocator linked in.
+const ALLOCATOR: [&str; 2] = ["malloc", "calloc"];
+
 /// What is known about the target's C library.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Library {
     functions: HashMap<&'static str, u64>,
     /// Functions that take locks which the call needs.
     pub locking: Vec<Range<u64>>,
+    /// The code of other modules that allocates memory.
+    pub allocators: Vec<Range<u64>>,
     /// The code of the dynamic loader, if it is a file of its own.
     pub loader: Option<Range<u64>>,
     /// The address of `mov $15, %rax; syscall`.
@@ -48,8 +54,9 @@ pub(crate) struct Library {
 
 impl Library {
     /// Finds the functions in the mapped C library, and in `libdl` and `libpthread` of older releases.
-    /// `open` opens the file of a mapping. Returns what is missing.
-    pub fn find(mappings: &[Mapping], open: impl Fn(&Mapping) -> Option<File>) -> Result<Self, String> {
+    /// `open` opens the file of a mapping, and `program` is the program's file. Returns what is missing.
+    pub fn find(mappings: &[Mapping], program: &File, open: impl Fn(&Mapping) -> Option<File>) -> Result<Self, String> {
+        let identity = |file: &File| file.metadata().map(|info| (info.dev(), info.ino())).ok();
         let mut library = Library::default();
         for mapping in mappings.iter().filter(|mapping| mapping.executable) {
             let name = mapping.file_name();
@@ -60,6 +67,11 @@ impl Library {
                 && let Some(file) = open(mapping)
             {
                 library.read(mapping, &file);
+            } else if mapping.name.starts_with('/')
+                && let Some(file) = open(mapping)
+            {
+                let is_program = identity(&file) == identity(program);
+                library.read_allocator(mapping, &file, is_program);
             }
         }
         match NEEDED.into_iter().find(|name| !library.functions.contains_key(name)) {
@@ -74,6 +86,31 @@ impl Library {
     /// Returns the address of a needed function.
     pub fn function(&self, name: &str) -> u64 {
         self.functions.get(name).copied().unwrap_or(0)
+    }
+
+    /// Whether `pthread_create` allocates memory: that of glibc, whose loader is a file of its own. That of musl does not.
+    pub fn allocates(&self) -> bool {
+        self.loader.is_some()
+    }
+
+    /// Notes the code of a module that replaces the C library's allocator: all of a library, because its functions may have
+    /// called each other without leaving a return address; but of a program, which has other code too, these functions.
+    fn read_allocator<B: Bytes>(&mut self, mapping: &Mapping, file: &B, is_program: bool) -> Option<()> {
+        let elf = Elf::read(file).ok().filter(|elf| elf.wide)?;
+        let find = |name: &&str| Symbols::exported(&elf, file, name).filter(|symbol| symbol.kind == STT_FUNC);
+        if !ALLOCATOR.iter().any(|name| find(name).is_some()) {
+            return None;
+        }
+        if !is_program {
+            self.allocators.push(mapping.start..mapping.end);
+            return Some(());
+        }
+        let bias = elf.segments.bias(mapping.start, mapping.offset)?;
+        self.allocators.extend(UNSAFE.iter().filter_map(find).map(|symbol| {
+            let start = bias.wrapping_add(symbol.address);
+            start..start.saturating_add(symbol.size)
+        }));
+        Some(())
     }
 
     fn read<B: Bytes>(&mut self, mapping: &Mapping, file: &B) -> Option<()> {

@@ -14,6 +14,8 @@ const ROOM: u64 = 48 << 10;
 const MAX_STACK: u64 = 1 << 20;
 /// How much of it is searched for the functions in which the thread waits.
 const INNERMOST: usize = 4096 / 8;
+/// The same for an allocator, whose functions may have arrays on the stack.
+const INNERMOST_ALLOCATOR: usize = 16384 / 8;
 /// 64-bit user code.
 const CODE_SEGMENT: u64 = 0x33;
 
@@ -90,6 +92,22 @@ pub(crate) fn rank(call: &SystemCall) -> Option<(Wait, usize)> {
     Some((wait, position))
 }
 
+/// Whether a thread waits for a lock. It may hold others, of whatever code, and one that the call needs would never be
+/// released: an allocator that is linked into a program may be unknown.
+///
+/// A contended lock of glibc has the value 2, and so do those of many other libraries. Condition variables, semaphores and
+/// `pthread_join` wait with `FUTEX_WAIT_BITSET`.
+pub(crate) fn waits_for_a_lock(call: &SystemCall, library: &Library) -> bool {
+    const FUTEX_LOCK_PI2: i32 = 13;
+    let [_, operation, value, ..] = call.arguments;
+    let lock = match operation as i32 & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME) {
+        libc::FUTEX_WAIT => value as u32 == 2,
+        libc::FUTEX_LOCK_PI | FUTEX_LOCK_PI2 => true,
+        _ => false,
+    };
+    call.number == libc::SYS_futex && lock && library.allocates()
+}
+
 /// The kernel's `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND` and `ERESTART_RESTARTBLOCK`, which user code never
 /// sees.
 const RESTART: [i64; 4] = [-512, -513, -514, -516];
@@ -161,8 +179,21 @@ pub(crate) fn why_unsafe(
     if in_handler {
         return Some("a thread was in a signal handler");
     }
-    if registers.orig_rax as i64 == libc::SYS_futex {
-        let called = |address: u64| follows_a_call(address, &read);
+    let Registers { rdi, rsi, rdx, r10, r8, r9, .. } = *registers;
+    let call = SystemCall { number: registers.orig_rax as i64, arguments: [rdi, rsi, rdx, r10, r8, r9] };
+    if waits_for_a_lock(&call, library) {
+        return Some("a thread was waiting for a lock");
+    }
+    let called = |address: u64| follows_a_call(address, &read);
+    let allocates = |address: &u64| library.allocators.iter().any(|code| code.contains(address));
+    let innermost = &words[..words.len().min(INNERMOST_ALLOCATOR)];
+    // Whatever it waits for: allocators also sleep until a lock is free.
+    if library.allocates()
+        && (allocates(&registers.rip) || innermost.iter().any(|word| allocates(word) && called(*word)))
+    {
+        return Some("a thread was in the memory allocator");
+    }
+    if call.number == libc::SYS_futex {
         let innermost = &words[..words.len().min(INNERMOST)];
         if let Some(loader) = &library.loader
             && innermost.iter().any(|word| loader.contains(word) && called(*word))
@@ -208,6 +239,27 @@ mod tests {
         assert_eq!(call(libc::SYS_recvfrom, [3, 0, 10, libc::MSG_WAITALL as u64, 0, 0]), None);
         assert!(call(libc::SYS_recvfrom, [3, 0, 10, 0, 0, 0]).is_some());
         assert_eq!(call(libc::SYS_write, [0; 6]), None);
+    }
+
+    /// Check that a thread that waits for a lock is recognised, and that one that waits for a condition or a time is not.
+    #[test]
+    fn waits_for_locks_are_recognised() {
+        let glibc = Library { loader: Some(0..1), ..Library::default() };
+        let futex = |operation: i32, value| SystemCall {
+            number: libc::SYS_futex,
+            arguments: [0x7f00, operation as u64, value, 0, 0, 0],
+        };
+        let private = libc::FUTEX_PRIVATE_FLAG;
+        assert!(waits_for_a_lock(&futex(libc::FUTEX_WAIT | private, 2), &glibc));
+        assert!(waits_for_a_lock(&futex(libc::FUTEX_LOCK_PI, 0), &glibc));
+        assert!(!waits_for_a_lock(&futex(libc::FUTEX_WAIT_BITSET | private | libc::FUTEX_CLOCK_REALTIME, 2), &glibc));
+        assert!(!waits_for_a_lock(&futex(libc::FUTEX_WAIT | private, 0), &glibc));
+        assert!(
+            !waits_for_a_lock(&futex(libc::FUTEX_WAIT | private, 2), &Library::default()),
+            "musl allocates nothing"
+        );
+        let sleep = SystemCall { number: libc::SYS_nanosleep, arguments: [0, 0, 2, 0, 0, 0] };
+        assert!(!waits_for_a_lock(&sleep, &glibc));
     }
 
     /// Check how each result of an interrupted system call goes on.

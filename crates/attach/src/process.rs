@@ -73,7 +73,9 @@ impl Process {
         let mut bytes = Vec::new();
         File::open(self.path("auxv"))?.take(MAX_VECTOR).read_to_end(&mut bytes)?;
         let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
-        Ok(words.as_chunks::<2>().0.iter().any(|[kind, value]| *kind == libc::AT_SECURE && *value != 0))
+        let secure = words.as_chunks::<2>().0.iter().any(|[kind, value]| *kind == libc::AT_SECURE && *value != 0);
+        // A 32-bit program has pairs of 32-bit words.
+        Ok(secure || words.contains(&(1 << 32 | libc::AT_SECURE)))
     }
 
     /// Returns the threads, the first one first.

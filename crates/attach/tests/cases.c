@@ -56,6 +56,12 @@ static void *locks(void *unused) {
     return 0;
 }
 
+static void *executes(void *unused) {
+    usleep(3000);
+    if (!stop) execl("/proc/self/exe", "cases", "execs", "again", (char *)0);
+    return 0;
+}
+
 int main(int count, char **arguments) {
     const char *name = count > 1 ? arguments[1] : "";
     pthread_t thread;
@@ -66,6 +72,13 @@ int main(int count, char **arguments) {
     } else if (!strcmp(name, "loads")) {
         pthread_create(&thread, 0, loads, 0);
         ready(0);
+        until_end_of_input();
+        stop = 1;
+        pthread_join(thread, 0);
+    } else if (!strcmp(name, "execs")) {
+        // Executes itself again and again.
+        pthread_create(&thread, 0, executes, 0);
+        if (count == 2) ready(0);
         until_end_of_input();
         stop = 1;
         pthread_join(thread, 0);

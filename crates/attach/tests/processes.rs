@@ -5,6 +5,7 @@ mod support;
 use std::{
     env, fs,
     hash::{BuildHasher, RandomState},
+    os::unix::{fs::PermissionsExt, process::CommandExt},
     process::Command,
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -244,6 +245,37 @@ fn unsuitable_processes_are_refused() {
     assert!(fixed.starts_with("process PID cannot load libraries: it has no C library"), "{fixed}");
     let narrow = refused("narrow.c", &["-m32", "-mno-avx", "-nostdlib", "-static", "-fno-pie", "-no-pie"], &[]);
     assert_eq!(narrow, "process PID is not a 64-bit x86 process");
+}
+
+/// Check that nothing is loaded into a set-user-id program: another user controls its environment.
+#[test]
+fn privileged_programs_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = support::compile(folder.path(), "cases.c", &[]);
+    for (place, mode) in [(folder.path(), 0o755), (&path, 0o4755)] {
+        fs::set_permissions(place, fs::Permissions::from_mode(mode)).expect("it is ours");
+    }
+    let program = Program::of(Command::new(&path).uid(65534));
+    assert!(matches!(attach(&program, &library(), c"entry", &[]).load(), Err(Error::Privileged(_))));
+    assert_eq!(program.finish(), "ok\n");
+}
+
+/// Check that a process may execute another program at any moment of attaching: it is not harmed.
+#[test]
+fn process_may_execute_a_program_meanwhile() {
+    let program = Program::start("cases.c", &[], &["execs"]);
+    let library = library();
+    for round in 0..100 {
+        let attach = Attach { patience: SHORT, answer: SHORT, ..attach(&program, &library, c"entry", &[]) };
+        match attach.load() {
+            Ok(_)
+            | Err(Error::Exited(_) | Error::Zombie(_) | Error::Interrupted { .. } | Error::NoSafePoint { .. }) => {}
+            // The new program has not loaded its libraries, has closed the memory file, or has other memory.
+            Err(Error::NoLoader { .. } | Error::NoAnswer(_) | Error::Replaced(_) | Error::Io { .. }) => {}
+            Err(error) => panic!("round {round}: {error}"),
+        }
+    }
+    assert_eq!(program.finish(), "ok\n");
 }
 
 /// Check that a process in uninterruptible sleep, here the parent of a `vfork`, is given up and runs on.

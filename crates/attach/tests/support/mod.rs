@@ -1,9 +1,10 @@
 //! Programs compiled from C.
+#![allow(dead_code, reason = "each test uses a part")]
 
 use std::{
     ffi::CStr,
     fs,
-    io::{BufRead, BufReader, Read},
+    io::{BufRead, BufReader, Read, Write},
     path::Path,
     process::{Child, ChildStdout, Command, Stdio},
     thread,
@@ -17,10 +18,12 @@ pub struct Program {
     child: Child,
     pid: u32,
     output: BufReader<ChildStdout>,
-    _folder: tempfile::TempDir,
+    /// Kept until the program has ended.
+    folder: Option<tempfile::TempDir>,
 }
 
-fn compile(folder: &Path, source: &str, options: &[&str]) -> std::path::PathBuf {
+/// Compiles a program or library of `tests/*.c`.
+pub fn compile(folder: &Path, source: &str, options: &[&str]) -> std::path::PathBuf {
     let output = folder.join(source.replace('.', "_"));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
     let mut command = Command::new("cc");
@@ -66,13 +69,28 @@ impl Program {
         let folder = tempfile::tempdir().expect("a folder");
         let program = compile(folder.path(), source, options);
         let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut started = Self::of(command.args(arguments));
+        started.folder = Some(folder);
+        started
+    }
+
+    /// Starts a command that writes "ready".
+    pub fn of(command: &mut Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("start the program");
         let mut output = BufReader::new(child.stdout.take().expect("its output"));
         let mut line = String::new();
         output.read_line(&mut line).expect("a line");
         let pid = line.strip_prefix("ready").expect("ready").trim().parse().unwrap_or(child.id());
-        Program { child, pid, output, _folder: folder }
+        Program { child, pid, output, folder: None }
+    }
+
+    /// Sends it a byte and returns the line that it answers.
+    pub fn answer(&mut self) -> String {
+        self.child.stdin.as_mut().expect("its input").write_all(b"?").expect("it reads");
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("a line");
+        line
     }
 
     /// Returns the process to enter.
