@@ -137,7 +137,7 @@ impl Recording {
         let mut fold = std::mem::take(&mut self.fold);
         fold.push(&Event::End(end));
         let mut profile = fold.finish();
-        let symbols::Named { symbols, lines, mut notes } = symbols::resolve(&profile, kept, options);
+        let symbols::Named { symbols, lines, mut notes, unread } = symbols::resolve(&profile, kept, options);
         let named = symbols.iter().map(|symbol| Event::Symbol(symbol.clone()));
         let located = lines.iter().map(|lines| Event::StallLines(lines.clone()));
         let texts = sources::read(&lines);
@@ -150,16 +150,18 @@ impl Recording {
             let written = self.writer.push(&event);
             self.written(written);
         }
-        let dropped = self.writer.dropped();
         let cause = LossCause::EventsNotWritten;
-        let lost = (dropped > 0).then_some(Event::Loss(Loss { cause, count: dropped }));
-        for event in lost.into_iter().chain([Event::End(end)]) {
+        let lost = [(LossCause::FilesUnread, unread.count), (cause, self.writer.dropped())];
+        let lost = lost.into_iter().filter(|(_, count)| *count > 0);
+        let lost = lost.map(|(cause, count)| Event::Loss(Loss { cause, count }));
+        for event in lost.chain([Event::End(end)]) {
             let written = self.writer.push(&event);
             self.written(written);
         }
         let written = self.writer.flush();
         self.written(written);
         *profile.ledger.lost.causes.entry(cause).or_default() += self.writer.dropped();
+        *profile.ledger.lost.causes.entry(LossCause::FilesUnread).or_default() += unread.count;
         profile.notes.extend(notes);
         for symbol in symbols {
             profile.symbols.add(symbol);

@@ -22,6 +22,8 @@ pub struct Budget {
     pub tables: u64,
 }
 
+sandbox::plain! { Budget { symbols, strings, code, debug, time, tables } }
+
 impl Default for Budget {
     fn default() -> Self {
         Self::RECORDING

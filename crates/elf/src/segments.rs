@@ -19,6 +19,8 @@ pub struct Segment {
     pub executable: bool,
 }
 
+sandbox::plain! { Segment { address, offset, file_size, memory_size, executable } }
+
 impl Segment {
     /// Returns its virtual addresses in memory.
     pub fn addresses(&self) -> Range<u64> {

@@ -359,6 +359,9 @@ fn cause_sentence(cause: LossCause) -> &'static str {
         LossCause::UnwindTables => {
             "file has no unwind table because of an error in warpscope|files have no unwind table because of an error in warpscope"
         }
+        LossCause::FilesUnread => {
+            "file was not read because the process that reads it failed: names are missing|files were not read because the processes that read them failed: names are missing"
+        }
         LossCause::MapsUnread => {
             "read of a BPF map failed: sums are missing|reads of BPF maps failed: sums are missing"
         }

@@ -59,6 +59,11 @@ pub(crate) struct Place {
     line: u64,
 }
 
+sandbox::plain! {
+    Answer { function, place, inlined }
+    Place { file, line }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file, self.line)

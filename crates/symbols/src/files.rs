@@ -68,6 +68,11 @@ type Stamp = (u64, i64, i64);
 pub(crate) struct Source<'a> {
     pub(crate) file: Opened<'a>,
     pub(crate) elf: Elf,
+}
+
+/// The same before it was read.
+pub(crate) struct Unread<'a> {
+    pub(crate) file: Opened<'a>,
     /// The root of its path, if it is not our own.
     pub(crate) root: Option<&'a Root>,
 }
@@ -211,6 +216,14 @@ impl Files {
 
     /// Returns the file of a mapping, if it is still the one that was mapped.
     pub(crate) fn source(&self, mapping: &Mapping) -> Option<Source<'_>> {
+        let Unread { file, .. } = self.unread(mapping)?;
+        let elf = Elf::read(&*file).ok()?;
+        (mapping.build_id.is_empty() || elf.build_id == mapping.build_id).then_some(Source { file, elf })
+    }
+
+    /// Returns the file of a mapping. With a build id it must still be compared with that of the mapping: the file may have been
+    /// overwritten or replaced.
+    pub(crate) fn unread(&self, mapping: &Mapping) -> Option<Unread<'_>> {
         if !Self::is_file(&mapping.path) {
             return None;
         }
@@ -220,21 +233,13 @@ impl Files {
         if let Some(known) = known
             && let Some(file) = &known.file
         {
-            let elf = Elf::read(file.as_ref()).ok()?;
-            // It may have been overwritten in place.
-            let same = match mapping.build_id.as_slice() {
-                [] => file.metadata().ok().map(|info| stamp(&info)) == known.stamp,
-                build_id => elf.build_id == build_id,
-            };
-            return same.then(|| Source { file: Opened::Held(file), elf, root: known.root.as_deref() });
+            let unchanged = || file.metadata().ok().map(|info| stamp(&info)) == known.stamp;
+            let same = !mapping.build_id.is_empty() || unchanged();
+            return same.then(|| Unread { file: Opened::Held(file), root: known.root.as_deref() });
         }
         let root = known.and_then(|known| known.root.as_deref());
         let file = roots::open(root, Path::new(&mapping.path)).filter(|_| mapping.path != VDSO)?;
-        let elf = Elf::read(&file).ok()?;
-        if !mapping.build_id.is_empty() && elf.build_id != mapping.build_id {
-            return None;
-        }
-        Some(Source { file: Opened::Again(file), elf, root })
+        Some(Unread { file: Opened::Again(file), root })
     }
 }
 

@@ -7,14 +7,16 @@
 use std::{
     collections::{BTreeSet, HashMap},
     fs::{self, File},
-    io::Read,
     os::unix::fs::MetadataExt,
     path::Path,
     sync::Arc,
+    time::Duration,
 };
 
+use elf::Bytes as _;
 use model::event::ProcessId;
 use rustix::fs::{Mode, OFlags, openat};
+use sandbox::{Failed, Limits};
 
 use crate::{perf_map, roots};
 
@@ -22,6 +24,8 @@ use crate::{perf_map, roots};
 const MOST: usize = 1024;
 /// The maximum size of a file.
 const LARGEST: u64 = 64 << 20;
+/// Limits on reading one.
+const LIMITS: Limits = Limits { time: Duration::from_secs(30), answer: 64 << 20 };
 
 /// All processes that generate code.
 #[derive(Clone, Debug, Default)]
@@ -101,11 +105,17 @@ impl Jits {
     }
 
     /// Returns the names that an image's own file gives to addresses.
-    pub(crate) fn names(&mut self, image: ProcessId, addresses: BTreeSet<u64>) -> HashMap<u64, String> {
+    pub(crate) fn names(
+        &mut self,
+        image: ProcessId,
+        addresses: &BTreeSet<u64>,
+    ) -> Result<HashMap<u64, String>, Failed> {
         self.died(image);
         let written = self.images.get(&image).and_then(|jit| jit.ended.as_ref()?.as_ref());
-        let text = written.and_then(Written::read).unwrap_or_default();
-        perf_map::names(&text, addresses)
+        let Some(file) = written.and_then(Written::unchanged) else { return Ok(HashMap::new()) };
+        let wanted: Vec<u64> = addresses.iter().copied().collect();
+        let names = sandbox::parse(read, &wanted, &[file], &LIMITS)?;
+        Ok(names.into_iter().filter(|(address, _)| addresses.contains(address)).collect())
     }
 
     /// Returns how many processes exceeded the limit.
@@ -138,16 +148,17 @@ impl Jit {
 }
 
 impl Written {
-    /// Returns its text; `None` if another process, with the same pid, has written to it since.
-    fn read(&self) -> Option<Vec<u8>> {
+    /// Returns the file; `None` if another process, with the same pid, has written to it since.
+    fn unchanged(&self) -> Option<&File> {
         let info = self.file.metadata().ok()?;
-        if (info.mtime(), info.mtime_nsec()) != self.modified {
-            return None;
-        }
-        let mut text = Vec::new();
-        File::open(crate::files::descriptor_path(&self.file)).ok()?.take(LARGEST).read_to_end(&mut text).ok()?;
-        Some(text)
+        ((info.mtime(), info.mtime_nsec()) == self.modified).then_some(&*self.file)
     }
+}
+
+/// Reads the names of addresses from a file. Runs without rights.
+fn read(addresses: &Vec<u64>, files: &[&File]) -> Vec<(u64, String)> {
+    let text = files.first().and_then(|file| elf::read(*file, 0, file.length().min(LARGEST), "names").ok());
+    perf_map::names(&text.unwrap_or_default(), addresses.iter().copied().collect()).into_iter().collect()
 }
 
 /// Opens a file of a directory, without following a link and without blocking.

@@ -16,6 +16,7 @@ use model::{
     profile::Profile,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
+use sandbox::Failed;
 
 use crate::{
     DebugFiles, Files, Kept,
@@ -23,7 +24,7 @@ use crate::{
     cubin,
     demangle::demangle,
     dwarf::{Answer, Place},
-    look_up::look_up,
+    look_up::{self, look_up},
     modules::{Modules, meaning},
 };
 
@@ -49,6 +50,32 @@ pub struct Named {
     pub lines: Vec<StallLines>,
     /// Messages for the user.
     pub notes: Vec<String>,
+    /// Files that could not be read.
+    pub unread: Unread,
+}
+
+/// Files whose names are missing because the process that reads them failed.
+#[derive(Debug, Default)]
+pub struct Unread {
+    /// How many.
+    pub count: u64,
+    notes: BTreeSet<String>,
+}
+
+impl Unread {
+    /// The most files that are named.
+    const MOST: usize = 8;
+
+    fn add(&mut self, file: &str, why: Failed) {
+        self.count += 1;
+        if self.notes.len() < Self::MOST {
+            self.notes.insert(match why {
+                // It holds for all files.
+                Failed::Gone => format!("names are missing: {why}"),
+                _ => format!("{file}: names are missing: {why}"),
+            });
+        }
+    }
 }
 
 /// An address, its mapping, and the start of that mapping; 0 if it was the only one.
@@ -117,10 +144,11 @@ pub fn resolve(profile: &Profile, kept: &mut Kept, options: &Options) -> Named {
         name_file(spots, kept, options, &mut named, &mut generated);
     }
     for (process, spots) in generated {
-        named.symbols.extend(name_generated(profile, process, &spots, kept));
+        named.symbols.extend(name_generated(profile, process, &spots, kept, &mut named.unread));
     }
-    named.lines = locate(profile, kept);
+    named.lines = locate(profile, kept, &mut named.unread);
     named.notes.extend(notes(kept));
+    named.notes.extend(std::mem::take(&mut named.unread.notes));
     // The order of a hash map is not deterministic.
     named.symbols.sort_by_key(|s| (s.process, sort_key(s.frame), s.since));
     named
@@ -137,7 +165,7 @@ fn spots<'a>((process, address): (ProcessId, u64), meanings: &[Option<&'a Mappin
 }
 
 /// Returns the source of sampled instructions in the cubins that were kept.
-fn locate(profile: &Profile, kept: &Kept) -> Vec<StallLines> {
+fn locate(profile: &Profile, kept: &Kept, unread: &mut Unread) -> Vec<StallLines> {
     let stalls = &profile.stalls;
     let mut cubins = BTreeMap::<(SessionId, u32), Vec<Instruction>>::new();
     for at in stalls.unlocated() {
@@ -151,8 +179,11 @@ fn locate(profile: &Profile, kept: &Kept) -> Vec<StallLines> {
     for (key, mut instructions) in cubins {
         let Some(cubin) = kept.cubins.get(&key) else { continue };
         instructions.sort_unstable();
-        let wanted: Vec<_> = instructions.iter().map(|at| (name(at).unwrap_or_default(), at.offset)).collect();
-        let lines = cubin::lines(cubin, &wanted);
+        let wanted = instructions.iter().map(|at| (name(at).unwrap_or_default().to_owned(), at.offset)).collect();
+        let lines = cubin::lines_apart(cubin, wanted).unwrap_or_else(|why| {
+            unread.add("cubin", why);
+            Vec::new()
+        });
         located.extend(instructions.into_iter().zip(lines).map(|(at, lines)| StallLines { at, lines }));
     }
     located.retain(|located| !located.lines.is_empty());
@@ -250,25 +281,35 @@ fn name_file<'a>(
         !options.injector.is_empty() && module.strip_prefix("memfd:").unwrap_or(&module).starts_with(options.injector);
     let probe = injected || module.starts_with("libcupti.so");
     let kind = if probe { FrameKind::Probe } else { FrameKind::Native };
-    let source = kept.files.source(mapping);
-    if source.is_none() && path.starts_with("/memfd:") {
-        for spot in spots {
-            generated.entry(spot.process).or_default().push(*spot);
-        }
-        return;
-    }
-    let mut answers = Vec::new();
-    if let Some(source) = source {
+    let found = kept.files.unread(mapping).and_then(|source| {
         let offset = |spot: &Spot<'_>| {
             let mapping = spot.mapping.unwrap_or(mapping);
             (spot.address - mapping.start).wrapping_add(mapping.offset)
         };
-        let offsets: Vec<u64> = spots.iter().map(offset).collect();
-        let lines = options.lines && !probe;
-        let (answered, refused) = look_up(&source, path, &offsets, &options.debug_files, lines, &options.budget);
-        answers = answered;
-        named.notes.extend(refused.into_iter().map(|what| format!("{module}: {what}")));
-    }
+        let request = look_up::Request {
+            build_id: mapping.build_id.clone(),
+            offsets: spots.iter().map(offset).collect(),
+            lines: options.lines && !probe,
+            budget: options.budget,
+            debug: None,
+        };
+        look_up(&source, path, request, &options.debug_files).transpose()
+    });
+    let (answers, refused) = match found {
+        None if path.starts_with("/memfd:") => {
+            for spot in spots {
+                generated.entry(spot.process).or_default().push(*spot);
+            }
+            return;
+        }
+        None => Default::default(),
+        Some(Ok(found)) => found,
+        Some(Err(why)) => {
+            named.unread.add(&module, why);
+            Default::default()
+        }
+    };
+    named.notes.extend(refused.into_iter().map(|what| format!("{module}: {what}")));
     for (i, spot) in spots.iter().enumerate() {
         let frame = Frame::User(spot.address);
         named.symbols.push(match answers.get(i).and_then(|answer| frames(answer, kind, &module)) {
@@ -290,7 +331,13 @@ fn frames(answer: &Answer, kind: FrameKind, module: &Arc<str>) -> Option<Vec<Nam
 }
 
 /// Names code that is not in a file: from the process's own map, or from that of the process it was forked from.
-fn name_generated(profile: &Profile, process: ProcessId, spots: &[Spot<'_>], kept: &mut Kept) -> Vec<Symbol> {
+fn name_generated(
+    profile: &Profile,
+    process: ProcessId,
+    spots: &[Spot<'_>],
+    kept: &mut Kept,
+    unread: &mut Unread,
+) -> Vec<Symbol> {
     let mut names = HashMap::new();
     let mut image = Some(process);
     // The bound protects against a malformed recording.
@@ -300,7 +347,10 @@ fn name_generated(profile: &Profile, process: ProcessId, spots: &[Spot<'_>], kep
         if missing.is_empty() {
             break;
         }
-        names.extend(kept.jits.names(current, missing));
+        match kept.jits.names(current, &missing) {
+            Ok(found) => names.extend(found),
+            Err(why) => unread.add("perf map", why),
+        }
         image = profile.processes.get(&current).filter(|info| info.origin == Origin::Fork).and_then(|info| info.parent);
     }
     let symbol = |spot: &Spot<'_>| {

@@ -52,6 +52,9 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
+    if let Some(memory) = memory_of_parsers(&command) {
+        sandbox::start(memory).context("cannot start the process that reads files")?;
+    }
     match command {
         Command::Record(options) => record::run(options),
         Command::Trace(options) => trace::run(options),
@@ -74,6 +77,17 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Man(options) => man::run(&options, Cli::command()),
+    }
+}
+
+/// Returns how much memory a process may use that reads one foreign file for this command. `None` if the command needs no
+/// privileges.
+fn memory_of_parsers(command: &Command) -> Option<u64> {
+    match command {
+        Command::Record(_) | Command::Trace(_) | Command::Demo(_) => Some(8 << 30),
+        // Their service unit allows 256 MiB of memory; address space is more.
+        Command::Monitor(_) | Command::Top(_) => Some(512 << 20),
+        _ => None,
     }
 }
 

@@ -121,11 +121,13 @@ pub enum LossCause {
     ForeignStacks = 53,
     /// Threads beyond the limits: the code that started them is not shown.
     ThreadsRefused = 54,
+    /// Files that were not read because the process that reads them failed: names are missing.
+    FilesUnread = 60,
 }
 
 impl LossCause {
     /// All causes, by number.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::RingLaunches,
         Self::RingStacks,
         Self::RingSamples,
@@ -162,6 +164,7 @@ impl LossCause {
         Self::StacksRefused,
         Self::ForeignStacks,
         Self::ThreadsRefused,
+        Self::FilesUnread,
     ];
 
     /// Returns the cause with this number.
