@@ -204,6 +204,17 @@ impl Row {
         unsafe { std::slice::from_raw_parts(rows.as_ptr().cast(), size_of_val(rows)) }
     }
 
+    /// Reads rows from bytes in any place; `None` if some bytes are left over.
+    pub fn read_all(bytes: &[u8]) -> Option<Vec<Row>> {
+        let (rows, []) = bytes.as_chunks::<8>() else { return None };
+        let row = |[a, b, c, d, e, f, g, h]: &[u8; 8]| Row {
+            pc: u32::from_le_bytes([*a, *b, *c, *d]),
+            cfa_offset: i16::from_le_bytes([*e, *f]),
+            rule: u16::from_le_bytes([*g, *h]),
+        };
+        Some(rows.iter().map(row).collect())
+    }
+
     /// Returns bytes as rows; empty if they are not aligned as rows.
     pub fn of_bytes(bytes: &[u8]) -> &[Row] {
         // SAFETY: Row is repr(C), integers without padding: any bytes are some row.
@@ -286,6 +297,8 @@ mod tests {
         let row = Row::new(0x1234_5678, Cfa::Rsp(16), Saved::AtCfa(-16), Saved::AtCfa(-24)).unwrap();
         assert_eq!(Row::bytes(&[row]), [0x78, 0x56, 0x34, 0x12, 2, 0, 0x21, 0x0c]);
         assert_eq!(Row::of_bytes(Row::bytes(&[row, row])), [row, row]);
+        assert_eq!(Row::read_all(&[&[0], Row::bytes(&[row, row])].concat()[1..]), Some(vec![row, row]));
+        assert_eq!(Row::read_all(&[0; 15]), None);
         assert_eq!(Row::of_bytes(&Row::bytes(&[row, row])[1..9]), []);
     }
 }

@@ -221,7 +221,7 @@ impl<S: Sink> Collector<S> {
             (LossCause::MissedSwitches, losses.switches),
             (LossCause::Mappings, mappings),
             (LossCause::UnparsedRecords, losses.unparsed + self.mappings.as_ref().map_or(0, Mappings::unparsed)),
-            (LossCause::UnwindTables, self.unwinding.panics()),
+            (LossCause::UnwindTables, self.unwinding.failures()),
             (LossCause::Handovers, self.handovers.as_ref().map_or(0, Handovers::unknown)),
             (LossCause::EnginesRefused, self.handovers.as_ref().map_or(0, Handovers::refused)),
             (LossCause::ThreadsRefused, self.handovers.as_ref().map_or(0, Handovers::threads_refused)),

@@ -29,6 +29,7 @@ use std::{
 
 use bpf::{Code, MOST_PER_IMAGE, Place, UnwindMaps};
 use model::event::{Mapping, ProcessId};
+use sandbox::Failed;
 use symbols::{FileId, Files};
 use unwind::Row;
 
@@ -59,8 +60,10 @@ pub struct Unwinding {
     /// Counts calls of `settle`: mappings and records of a process arrive at most a round apart.
     round: u64,
     raw_dropped: u64,
-    /// Files whose table could not be compiled because of a panic.
-    panics: u64,
+    /// Files whose table could not be compiled because the process that reads them failed.
+    failures: u64,
+    /// There is no process that reads files.
+    gone: bool,
     most_raw: usize,
     /// How long to wait for a required table.
     wait: Duration,
@@ -94,7 +97,8 @@ impl Unwinding {
             finished: 0,
             round: 0,
             raw_dropped: 0,
-            panics: 0,
+            failures: 0,
+            gone: false,
             most_raw,
             wait,
             tables: Tables::default(),
@@ -220,9 +224,9 @@ impl Unwinding {
         !self.changed.is_empty() || self.files.values().any(|progress| matches!(progress, Progress::Queued))
     }
 
-    /// Returns the number of files whose table could not be compiled because of an error in warpscope.
-    pub fn panics(&self) -> u64 {
-        self.panics
+    /// Returns the number of files whose table could not be compiled because the process that reads them failed.
+    pub fn failures(&self) -> u64 {
+        self.failures
     }
 
     /// Publishes the mappings of an image again: the stacks that its threads remember become invalid.
@@ -264,12 +268,19 @@ impl Unwinding {
         self.round += 1;
     }
 
-    fn finish(&mut self, Finished { id, path, result, refused, panicked, time }: Finished) {
+    fn finish(&mut self, Finished { id, path, result, refused, failed, time }: Finished) {
         self.finished += 1;
         self.tables.time += time;
-        self.panics += u64::from(panicked);
-        if let Some(why @ (unwind::Error::Elf(elf::Error::TooLarge { .. }) | unwind::Error::TooMany { .. })) = refused {
-            self.notes.push(format!("stacks end in {path}: its unwind table was not built: {why}"));
+        self.failures += u64::from(failed.is_some());
+        match (refused, failed) {
+            (Some(why), _) => self.note_missing(&path, &sandbox::sentence(&why)),
+            // It holds for all files.
+            (_, Some(Failed::Gone)) if self.gone => {}
+            (_, Some(why)) => {
+                self.gone |= why == Failed::Gone;
+                self.note_missing(&path, &why.to_string());
+            }
+            _ => {}
         }
         let progress = match result {
             None => Progress::Nothing,
@@ -299,6 +310,10 @@ impl Unwinding {
         };
         self.files.insert(id, progress);
         self.changed_file(id);
+    }
+
+    fn note_missing(&mut self, path: &str, why: &str) {
+        self.notes.push(format!("stacks end in {path}: its unwind table was not built: {why}"));
     }
 
     /// Copies grown tables to the kernel.

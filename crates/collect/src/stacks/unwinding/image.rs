@@ -74,6 +74,8 @@ pub struct Wanted {
     address: u64,
 }
 
+sandbox::plain! { Wanted { start, offset, address } }
+
 impl Wanted {
     pub fn new(module: &Module, address: u64) -> Self {
         Self { start: module.start, offset: module.offset, address }

@@ -3,7 +3,6 @@
 use std::{
     fs::File,
     io,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -13,12 +12,18 @@ use std::{
     time::Duration,
 };
 
-use elf::{Elf, Segments};
+use elf::{Elf, Segment, Segments};
+use sandbox::{Failed, Limits};
 use symbols::FileId;
-use unwind::{Functions, Piece, Row, Table};
+use unwind::{Functions, MAX_ROWS, Piece, Row, Table};
 
 use super::image::Wanted;
 use crate::command::priority;
+
+/// How long the table of a file may take. Those of the largest libraries take a few seconds.
+const TIME: Duration = Duration::from_secs(120);
+/// The size of an answer that is always accepted.
+const SMALLEST: u64 = 1 << 20;
 
 /// The tables compiled so far, and their cost.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,8 +41,10 @@ pub struct Finished {
     pub id: FileId,
     pub path: String,
     pub result: Option<Compiled>,
-    pub refused: Option<unwind::Error>,
-    pub panicked: bool,
+    /// Why the file is too large.
+    pub refused: Option<String>,
+    /// Why it could not be read at all.
+    pub failed: Option<Failed>,
     pub time: Duration,
 }
 
@@ -138,7 +145,7 @@ impl Compiler {
                 // Tables can wait; the measured threads cannot.
                 priority::restore();
                 while let Ok(job) = next(&todo) {
-                    if finished.send(job.run(|job| compile(job, &room))).is_err() {
+                    if finished.send(job.run(&room)).is_err() {
                         break;
                     }
                 }
@@ -154,7 +161,7 @@ impl Compiler {
 
     /// Compiles a table on the current thread.
     pub fn compile(&self, job: Job) -> Finished {
-        job.run(|job| compile(job, &self.room))
+        job.run(&self.room)
     }
 
     /// Returns the next finished table, if there is one.
@@ -175,16 +182,78 @@ fn next(todo: &Mutex<mpsc::Receiver<Job>>) -> Result<Job, mpsc::RecvError> {
 
 impl Job {
     /// Always produces a result: nothing may wait for the file forever.
-    fn run(self, compile: impl FnOnce(&Job) -> Result<Compiled, unwind::Error>) -> Finished {
-        let begin = cpu_time();
-        let (result, refused, panicked) = match catch_unwind(AssertUnwindSafe(|| compile(&self))) {
-            Ok(Ok(made)) => (Some(made), None, false),
-            Ok(Err(why)) => (None, Some(why), false),
-            Err(_) => (None, None, true),
+    fn run(self, room: &Room) -> Finished {
+        let Self { id, path, file, what } = self;
+        let memory = room.left() / room.users;
+        let whole = matches!(what, What::Whole);
+        let request = match what {
+            What::Whole => (memory, None),
+            What::Functions(wanted) => (memory, Some(wanted)),
         };
-        let time = cpu_time().saturating_sub(begin);
-        Finished { id: self.id, path: self.path, result, refused, panicked, time }
+        let limits = Limits { time: TIME, answer: memory.saturating_add(SMALLEST) };
+        let (result, refused, failed, time) = match sandbox::parse(compile, &request, &[&file], &limits) {
+            Ok(Reply { tables, refused, time }) => (tables, refused, None, time),
+            Err(why) => (None, None, Some(why), Duration::ZERO),
+        };
+        let result = result.and_then(|tables| tables.checked(whole));
+        if let Some(Compiled::Whole(unwindable)) = &result {
+            room.take(unwindable.rows);
+        }
+        Finished { id, path, result, refused, failed, time }
     }
+}
+
+/// What a worker answers.
+struct Reply {
+    tables: Option<Parts>,
+    /// Why the file is too large.
+    refused: Option<String>,
+    /// CPU time.
+    time: Duration,
+}
+
+/// The tables of a file as they were sent.
+struct Parts {
+    segments: Vec<Segment>,
+    base: u64,
+    whole: Option<Vec<u8>>,
+    /// The addresses and rows of functions.
+    pieces: Vec<(u32, u32, Vec<u8>)>,
+}
+
+sandbox::plain! {
+    Reply { tables, refused, time }
+    Parts { segments, base, whole, pieces }
+}
+
+impl Parts {
+    /// Returns the tables. Whatever their rows say, the walkers only read memory of the process that mapped the file; but they
+    /// search by halves, so rows must be sorted.
+    fn checked(self, whole: bool) -> Option<Compiled> {
+        let Self { segments, base, whole: table, pieces } = self;
+        let segments = Segments(segments);
+        if let Some(bytes) = table {
+            let rows = rows(&bytes).filter(|rows| rows.len() <= MAX_ROWS)?;
+            let table = Table { base, rows, ..Table::default() };
+            return Some(Compiled::Whole(Unwindable { segments, rows: table.rows.len(), table }));
+        }
+        if whole {
+            return None;
+        }
+        let piece = |(start, end, bytes): (u32, u32, Vec<u8>)| {
+            let rows = rows(&bytes)?;
+            let inside = rows.first().is_some_and(|first| first.pc == start) && rows.iter().all(|row| row.pc < end);
+            inside.then_some(Piece { start, end, rows })
+        };
+        let pieces = pieces.into_iter().map(piece).collect::<Option<_>>()?;
+        Some(Compiled::Pieces(Pieces { segments, base, pieces }))
+    }
+}
+
+/// Returns rows from bytes, if they are sorted.
+fn rows(bytes: &[u8]) -> Option<Vec<Row>> {
+    let rows = Row::read_all(bytes)?;
+    rows.is_sorted_by_key(|row| row.pc).then_some(rows)
 }
 
 /// Returns the CPU time of this thread.
@@ -195,9 +264,22 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-fn compile(Job { file, what, .. }: &Job, room: &Room) -> Result<Compiled, unwind::Error> {
+/// Compiles the tables of a file, or those of some functions, within some memory. Runs without rights.
+fn compile((memory, wanted): &(u64, Option<Vec<Wanted>>), files: &[&File]) -> Reply {
+    let begin = cpu_time();
+    let made = files.first().map(|file| parts(file, wanted.as_deref(), *memory)).transpose();
+    let refused = match &made {
+        Err(why @ (unwind::Error::Elf(elf::Error::TooLarge { .. }) | unwind::Error::TooMany { .. })) => {
+            Some(why.to_string())
+        }
+        _ => None,
+    };
+    Reply { tables: made.ok().flatten(), refused, time: cpu_time().saturating_sub(begin) }
+}
+
+fn parts(file: &File, wanted: Option<&[Wanted]>, memory: u64) -> Result<Parts, unwind::Error> {
     let elf = Elf::read(file)?;
-    if let What::Functions(wanted) = what
+    if let Some(wanted) = wanted
         && let Some(functions) = Functions::of(&elf, file)?
     {
         let (base, mut pieces) = (functions.base, Vec::<Piece>::new());
@@ -207,27 +289,40 @@ fn compile(Job { file, what, .. }: &Job, room: &Room) -> Result<Compiled, unwind
                 pieces.extend(functions.at(address));
             }
         }
-        return Ok(Compiled::Pieces(Pieces { segments: elf.segments, base, pieces }));
+        let piece = |piece: Piece| (piece.start, piece.end, Row::bytes(&piece.rows).to_vec());
+        let pieces = pieces.into_iter().map(piece).collect();
+        return Ok(Parts { segments: elf.segments.0, base, whole: None, pieces });
     }
-    let table = Table::read(&elf, file, room.left() / room.users)?;
-    room.take(table.rows.len());
-    Ok(Compiled::Whole(Unwindable { rows: table.rows.len(), table, segments: elf.segments }))
+    let Table { base, rows, .. } = Table::read(&elf, file, memory)?;
+    Ok(Parts { segments: elf.segments.0, base, whole: Some(Row::bytes(&rows).to_vec()), pieces: Vec::new() })
 }
 
 #[cfg(test)]
 mod tests {
-    use symbols::Files;
-
     use super::*;
 
-    /// Check that a panic while compiling a table ends the job but not the thread, and is counted.
+    fn sent(pcs: &[u32]) -> Vec<u8> {
+        let row =
+            |pc: &u32| Row::new(*pc, unwind::Cfa::NoRule, unwind::Saved::Same, unwind::Saved::Same).expect("a rule");
+        Row::bytes(&pcs.iter().map(row).collect::<Vec<_>>()).to_vec()
+    }
+
+    /// Check that tables are not used whose rows are unsorted, incomplete or outside of their function, or that were not requested.
     #[test]
-    fn a_panic_ends_the_job_not_the_thread() {
-        let mut files = Files::new(1);
-        let id = files.expected("/proc/self/exe").expect("it can be opened");
-        let file = File::open("/proc/self/exe").expect("it is there");
-        let finished = Job { id, path: String::new(), file, what: What::Whole }
-            .run(|_| std::panic::resume_unwind(Box::new("stopped")));
-        assert!(finished.panicked && finished.result.is_none());
+    fn answers_are_checked() {
+        let whole = |bytes: Vec<u8>| {
+            let parts = Parts { segments: Vec::new(), base: 0, whole: Some(bytes), pieces: Vec::new() };
+            parts.checked(true).is_some()
+        };
+        assert!(whole(sent(&[1, 2, 2, 7])));
+        assert!(!whole(sent(&[2, 1])));
+        assert!(!whole(sent(&[1])[..7].to_vec()));
+        let piece = |start, end, pcs: &[u32], requested| {
+            let pieces = vec![(start, end, sent(pcs))];
+            Parts { segments: Vec::new(), base: 0, whole: None, pieces }.checked(!requested).is_some()
+        };
+        assert!(piece(1, 5, &[1, 4], true));
+        assert!(!piece(1, 5, &[1, 5], true) && !piece(1, 5, &[2], true) && !piece(1, 5, &[], true));
+        assert!(!piece(1, 5, &[1, 4], false));
     }
 }
