@@ -7,13 +7,11 @@ mod layout;
 
 use std::{
     collections::{HashMap, HashSet},
-    fs::File,
     ops::Range,
     sync::Arc,
 };
 
 use bpf::{PythonCode, PythonFrame, PythonKind, PythonMaps, PythonProcess, PythonStack};
-use elf::{Elf, Segments};
 use model::event::{
     ADDRESS, Event, Frame, FrameKind, Mapping, NamedFrame, ProcessId, Stack, StackEnd, StackId, Symbol,
 };
@@ -36,17 +34,12 @@ const _: () = assert!(wire::known::MOST_PYTHON_FRAMES == bpf::PYTHON_STEPS);
 /// The state of all Python processes.
 pub struct Pythons {
     maps: PythonMaps,
-    files: HashMap<FileId, Option<Arc<Found>>>,
+    files: HashMap<FileId, Option<Arc<Interpreter>>>,
     images: HashMap<ProcessId, Image>,
     numbers: Numbers,
     paired: HashMap<StackId, ProcessId>,
     waiting: Vec<Pair>,
     uneven: u64,
-}
-
-struct Found {
-    segments: Segments,
-    interpreter: Interpreter,
 }
 
 /// Frame numbers, by name and file.
@@ -137,7 +130,7 @@ impl Pythons {
         }
         let id = file.filter(|_| Interpreter::may_be_in(&mapping.path))?;
         let mut unsupported = None;
-        let found = self.files.entry(id).or_insert_with(|| match find(&files.open(id)?, &mapping.path)? {
+        let found = self.files.entry(id).or_insert_with(|| match Interpreter::find(&files.open(id)?, &mapping.path)? {
             Ok(found) => Some(Arc::new(found)),
             Err(why) => {
                 unsupported = Some(why);
@@ -145,8 +138,8 @@ impl Pythons {
             }
         });
         let Some(found) = found.clone() else { return unsupported };
-        let bias = found.segments.bias(mapping.start, mapping.offset)?;
-        let interpreter = &found.interpreter;
+        let interpreter = &*found;
+        let bias = interpreter.segments.bias(mapping.start, mapping.offset)?;
         let moved = |r: &Range<u64>| r.start.wrapping_add(bias)..r.end.wrapping_add(bias);
         image.interpreter.push(range);
         image.interpreter_loop = interpreter.interpreter_loop.iter().map(moved).collect();
@@ -370,10 +363,4 @@ fn number(numbers: &mut Numbers, name: &NamedFrame, sink: &mut dyn Sink) -> Fram
         sink.push(&Event::Symbol(Symbol { process: ProcessId(0), frame, since: 0, names: vec![name.clone()] }));
     }
     frame
-}
-
-/// Searches a mapped file for Python.
-fn find(file: &File, path: &str) -> Option<Result<Found, Unsupported>> {
-    let segments = Elf::read(file).ok()?.segments;
-    Some(Interpreter::find(file, path)?.map(|interpreter| Found { segments, interpreter }))
 }

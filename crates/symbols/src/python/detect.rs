@@ -4,9 +4,10 @@
 //! `_PyEval_EvalFrameDefault`, and from 3.11 on `Py_Version`. The parts of the loop that the compiler moved elsewhere
 //! are found through full symbols, if available, and through the loop's own jumps.
 
-use std::{fmt, fs::File, ops::Range};
+use std::{fmt, fs::File, ops::Range, time::Duration};
 
-use elf::{Elf, SHT_DYNSYM, SHT_SYMTAB, Symbols};
+use elf::{Elf, SHT_DYNSYM, SHT_SYMTAB, Segment, Segments, Symbols};
+use sandbox::{Failed, Limits};
 
 use super::{
     Offsets,
@@ -22,10 +23,14 @@ const DESCRIPTION: u64 = 1024;
 /// The maximum number of bytes of a section to search, because everything else waits meanwhile. CPython's own code has
 /// some 8 MiB.
 const MOST_BYTES: u64 = 16 << 20;
+/// How long the search may take, for the same reason. It takes some milliseconds.
+const LIMITS: Limits = Limits { time: Duration::from_secs(10), answer: 1 << 20 };
 
 /// A CPython in a file. Addresses are virtual addresses of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interpreter {
+    /// How its file is mapped.
+    pub segments: Segments,
     /// Its minor version, the x of 3.x.
     pub minor: u8,
     /// `_PyRuntime`
@@ -42,15 +47,27 @@ pub struct Interpreter {
 
 /// A CPython whose frames cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unsupported {
-    minor: u8,
-    free_threaded: bool,
+pub enum Unsupported {
+    /// A version or build whose layout is not known.
+    Version {
+        /// Its minor version, the x of 3.x.
+        minor: u8,
+        /// It has no global lock.
+        free_threaded: bool,
+    },
+    /// The process that reads its file failed.
+    Unread(Failed),
 }
 
 impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let build = if self.free_threaded { "the free-threaded " } else { "" };
-        write!(f, "{build}CPython 3.{} is not supported: only the interpreter's native frames are shown", self.minor)
+        match self {
+            Self::Version { minor, free_threaded } => {
+                let build = if *free_threaded { "the free-threaded " } else { "" };
+                write!(f, "{build}CPython 3.{minor} is not supported: only the interpreter's native frames are shown")
+            }
+            Self::Unread(why) => write!(f, "Python frames are missing: {why}"),
+        }
     }
 }
 
@@ -63,40 +80,66 @@ impl Interpreter {
 
     /// Searches for CPython in a file named `path`; `None` if there is none.
     pub fn find(file: &File, path: &str) -> Option<Result<Self, Unsupported>> {
-        let elf = Elf::read(file).ok()?;
-        let (mut runtime, mut version, mut count) = (None, None, None);
-        let (mut interpreter_loop, mut program) = (Vec::new(), Vec::new());
-        for table in [SHT_DYNSYM, SHT_SYMTAB].into_iter().filter_map(|kind| Symbols::of(&elf, kind)) {
-            each_symbol(file, &table, |name, address, size| match name {
-                b"_PyRuntime" => runtime = Some(address),
-                b"Py_Version" => version = Some(address),
-                // The `co_version` of the next code object in 3.12; only in full symbols.
-                b"_Py_next_func_version" => count = Some(address),
-                b"_start" | b"main" => program.push(address..address.saturating_add(size)),
-                name if is_loop(name) => interpreter_loop.push(address..address.saturating_add(size)),
-                _ => {}
-            });
-        }
-        let (runtime, minor) = (runtime?, minor(&elf, file, version, path)?);
-        let description = read(&elf, file, runtime, DESCRIPTION).unwrap_or_default();
+        let found = match sandbox::parse(search, &path.to_owned(), &[file], &LIMITS) {
+            Ok(found) => found?,
+            Err(why) => return Some(Err(Unsupported::Unread(why))),
+        };
+        let Found { segments, minor, runtime, interpreter_loop, program, versions, description } = found;
         let Some(offsets) = Offsets::of_version(minor).or_else(|| Offsets::of_runtime(minor, &description)) else {
-            return Some(Err(Unsupported { minor, free_threaded: Offsets::is_free_threaded(&description) }));
+            let free_threaded = Offsets::is_free_threaded(&description);
+            return Some(Err(Unsupported::Version { minor, free_threaded }));
         };
-        if let Some((code, starts, address)) = code(&elf, file) {
-            let code = Code { bytes: &code, address, starts };
-            let moved: Vec<_> = interpreter_loop.iter().flat_map(|part| code.parts(part)).collect();
-            interpreter_loop.extend(moved);
-        }
-        for ranges in [&mut interpreter_loop, &mut program] {
-            ranges.sort_by_key(|range| (range.start, range.end));
-            ranges.dedup();
-        }
-        let versions = match minor {
-            12 => count.or_else(|| versions_in_text(&elf, file)),
-            _ => None,
-        };
-        Some(Ok(Self { minor, runtime, interpreter_loop, program, versions, offsets }))
+        let segments = Segments(segments);
+        Some(Ok(Self { segments, minor, runtime, interpreter_loop, program, versions, offsets }))
     }
+}
+
+/// What a file says about its interpreter.
+struct Found {
+    segments: Vec<Segment>,
+    minor: u8,
+    runtime: u64,
+    interpreter_loop: Vec<Range<u64>>,
+    program: Vec<Range<u64>>,
+    versions: Option<u64>,
+    description: Vec<u8>,
+}
+
+sandbox::plain! { Found { segments, minor, runtime, interpreter_loop, program, versions, description } }
+
+/// Searches for CPython in a file with this path. Runs without rights.
+fn search(path: &String, files: &[&File]) -> Option<Found> {
+    let file = *files.first()?;
+    let elf = Elf::read(file).ok()?;
+    let (mut runtime, mut version, mut count) = (None, None, None);
+    let (mut interpreter_loop, mut program) = (Vec::new(), Vec::new());
+    for table in [SHT_DYNSYM, SHT_SYMTAB].into_iter().filter_map(|kind| Symbols::of(&elf, kind)) {
+        each_symbol(file, &table, |name, address, size| match name {
+            b"_PyRuntime" => runtime = Some(address),
+            b"Py_Version" => version = Some(address),
+            // The `co_version` of the next code object in 3.12; only in full symbols.
+            b"_Py_next_func_version" => count = Some(address),
+            b"_start" | b"main" => program.push(address..address.saturating_add(size)),
+            name if is_loop(name) => interpreter_loop.push(address..address.saturating_add(size)),
+            _ => {}
+        });
+    }
+    let (runtime, minor) = (runtime?, minor(&elf, file, version, path)?);
+    let description = read(&elf, file, runtime, DESCRIPTION).unwrap_or_default();
+    if let Some((code, starts, address)) = code(&elf, file) {
+        let code = Code { bytes: &code, address, starts };
+        let moved: Vec<_> = interpreter_loop.iter().flat_map(|part| code.parts(part)).collect();
+        interpreter_loop.extend(moved);
+    }
+    for ranges in [&mut interpreter_loop, &mut program] {
+        ranges.sort_by_key(|range| (range.start, range.end));
+        ranges.dedup();
+    }
+    let versions = match minor {
+        12 => count.or_else(|| versions_in_text(&elf, file)),
+        _ => None,
+    };
+    Some(Found { segments: elf.segments.0, minor, runtime, interpreter_loop, program, versions, description })
 }
 
 /// Visits the symbols that a file defines: name, address, size.
