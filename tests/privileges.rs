@@ -1,13 +1,16 @@
-//! Without root, the two capabilities that docs/privileges.md names are enough.
+//! The privileges that warpscope needs, and those that it keeps: docs/privileges.md.
 
 use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 
 use crate::support::{
-    Ended, Scene,
+    Ended, Running, Scene,
     folded::kernels_by_path,
+    monitor::Monitor,
     program,
     programs::WARPSCOPE,
+    running::kill,
     scene::{lost, number},
+    wait_until,
 };
 
 const USER: &str = "65534";
@@ -83,4 +86,121 @@ fn capabilities_are_not_passed_on() {
     assert_eq!(scene.read("owner").trim(), format!("{USER} 0000000000000000"));
     run("record --sim -q --stalls -o x.wscope");
     assert!(scene.path("tool-0000000000000000").is_dir(), "{:?}", scene.files());
+}
+
+/// CAP_DAC_READ_SEARCH, KILL, SYS_PTRACE, SYSLOG, PERFMON, BPF and CHECKPOINT_RESTORE.
+const FOLLOW: u64 = 1 << 2 | 1 << 5 | 1 << 19 | 1 << 34 | 1 << 38 | 1 << 39 | 1 << 40;
+/// CAP_DAC_OVERRIDE and FOWNER, to write outputs where root can.
+const AS_ROOT: u64 = 1 << 1 | 1 << 3;
+
+/// What the kernel says about the rights of a process or thread.
+#[derive(Debug, PartialEq, Eq)]
+struct Rights {
+    uid: String,
+    capabilities: [u64; 5],
+    new_privileges: bool,
+    filtered: bool,
+}
+
+impl Rights {
+    fn of(process: &str) -> Self {
+        let status = fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
+        Self::parse(&status)
+    }
+
+    fn parse(status: &str) -> Self {
+        let field = |name: &str| {
+            let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":"));
+            value.unwrap_or_else(|| panic!("no {name} in {status}")).trim().to_owned()
+        };
+        let set = |name: &str| u64::from_str_radix(&field(name), 16).expect("a set");
+        Self {
+            uid: field("Uid"),
+            capabilities: ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"].map(set),
+            new_privileges: field("NoNewPrivs") == "0",
+            filtered: field("Seccomp") == "2",
+        }
+    }
+}
+
+fn children(pid: i32) -> Vec<i32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("it runs");
+    text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// Returns the process that forks those that read files.
+fn zygote(warpscope: i32) -> i32 {
+    let is_it =
+        |pid: &i32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "warpscope-parse");
+    children(warpscope).into_iter().find(is_it).expect("it is there")
+}
+
+/// Checks that all threads of a process have the documented rights, and that the process that reads files has none.
+fn check_rights(pid: i32, kept: u64) {
+    wait_until("it has started", || Rights::of(&pid.to_string()).filtered);
+    for task in fs::read_dir(format!("/proc/{pid}/task")).expect("it runs") {
+        let task = task.expect("a thread").file_name().into_string().expect("a number");
+        let rights = Rights::of(&format!("{pid}/task/{task}"));
+        assert_eq!(rights.capabilities, [0, kept, kept, kept, 0], "thread {task}");
+        assert!(rights.filtered && !rights.new_privileges, "thread {task}");
+    }
+    let zygote = zygote(pid);
+    let rights = Rights::of(&zygote.to_string());
+    let nobody = ["65534"; 4].join("\t");
+    assert_eq!(rights, Rights { uid: nobody, capabilities: [0; 5], new_privileges: false, filtered: true });
+    let descriptors = fs::read_dir(format!("/proc/{zygote}/fd")).expect("root may look");
+    let targets: Vec<String> = descriptors
+        .map(|entry| fs::read_link(entry.expect("an entry").path()).expect("a link").to_string_lossy().into_owned())
+        .collect();
+    assert!(matches!(&targets[..], [socket] if socket.starts_with("socket:")), "{targets:?}");
+}
+
+/// Check that `record` and `trace` keep the documented rights once the command runs, and that the command has those that it has
+/// without warpscope.
+#[test]
+fn recordings_keep_what_they_need() {
+    let own = Rights::of("self");
+    for command in ["record", "trace"] {
+        let scene = Scene::new();
+        let script = format!("cat /proc/self/status > status; exec {} interrupt", program("behave"));
+        let words = ["sh", "-c", &script];
+        let mut run = Running::start(&mut match command {
+            "record" => scene.record_words("--sim -q -o x.wscope", &words),
+            _ => scene.trace_words("--sim -q -o x.wscope", &words),
+        });
+        assert_eq!(run.stdout_line(), "ready");
+        check_rights(run.pid(), FOLLOW | AS_ROOT);
+        assert_eq!(Rights::parse(&scene.read("status")), own, "{command}");
+        run.signal(libc::SIGINT);
+        run.wait().exits(7);
+        let report = scene.report("x.wscope");
+        assert_eq!(number(&report, "matched"), number(&report, "launches"));
+    }
+}
+
+/// Check the same for `monitor`.
+#[test]
+fn the_monitor_keeps_what_it_needs() {
+    let scene = Scene::new();
+    let monitor = Monitor::start(&scene, "");
+    check_rights(monitor.pid().cast_signed(), FOLLOW);
+    monitor.stop();
+}
+
+/// Check that a recording is exact and ends in order if the processes that read files are killed, and that it says what is missing.
+#[test]
+fn a_recording_survives_its_parsers() {
+    let scene = Scene::new();
+    let mut run =
+        Running::start(&mut scene.record("--sim -o x.wscope -o x.folded", &format!("{} interrupt", program("behave"))));
+    assert_eq!(run.stdout_line(), "ready");
+    assert_eq!(kill(zygote(run.pid()), libc::SIGKILL), 0);
+    run.signal(libc::SIGINT);
+    let run = run.wait().exits(7);
+    let note = "names are missing: the process that reads files was killed";
+    assert_eq!(run.err().matches(note).count(), 1, "{}", run.err());
+    let report = scene.report("x.wscope");
+    assert_eq!(number(&report, "matched"), number(&report, "launches"));
+    assert!(number(&report["lost"], "files_unread") > 0, "{report}");
+    assert!(scene.read("x.folded").contains("[behave]"), "{}", scene.read("x.folded"));
 }

@@ -11,6 +11,7 @@ mod man;
 mod monitor;
 mod open;
 mod outputs;
+mod privileges;
 mod progress;
 mod record;
 mod recordings;

@@ -33,7 +33,7 @@ use metrics::{
     http::{self, Request, Server},
 };
 
-use crate::args;
+use crate::{args, privileges::keep_for_monitor};
 use daemon::{Monitor, check};
 use display::Display;
 use remote::Remote;
@@ -71,6 +71,10 @@ pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
         None
     };
     let mut monitor = Monitor::start(options, signals, scrapes.clone())?;
+    // A recording on request is made by another process with the same privileges.
+    if token.is_none() {
+        keep_for_monitor().into_iter().for_each(|note| monitor.collector.sink.notes.add(note));
+    }
     if let (Some(server), false) = (&server, quiet) {
         eprintln!("warpscope: metrics on http://{}/metrics", server.address());
         if let Some(token) = token {

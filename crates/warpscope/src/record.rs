@@ -37,6 +37,7 @@ use model::{
 use crate::{
     args,
     outputs::Outputs,
+    privileges::keep_for_recording,
     running_command::{RunningCommand, exit_code},
     say::say,
     status::Status,
@@ -226,6 +227,10 @@ impl Recorded<'_> {
         let mut collector = prepared.collect(signals, sink);
         watch(&mut collector)?;
         let mut child = self.start(&mut collector)?;
+        // Not before: the command must have the rights that it has without warpscope.
+        for text in keep_for_recording(options.stalls.is_some(), options.command.is_empty()) {
+            collector.sink.push(&Event::Note(Note { text }));
+        }
         let deadline = options.duration.map(|d| Instant::now() + Duration::from_secs_f64(d));
         let until = match &mut child {
             Some(child) => Until::CommandEnds(child),

@@ -27,6 +27,7 @@ use text::did_you_mean;
 use crate::{
     args,
     outputs::Outputs,
+    privileges::keep_for_recording,
     progress::Progress,
     running_command::{RunningCommand, exit_code},
     say::say,
@@ -69,6 +70,10 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     collector.trace = Some(tracer);
     let started = start(&mut collector, &options, &injection, kernel, user.as_ref());
     let child = started.inspect_err(|_| outputs.remove_recording())?;
+    // Not before: the command must have the rights that it has without warpscope.
+    for text in keep_for_recording(false, false) {
+        collector.sink.push(&Event::Note(Note { text }));
+    }
 
     let ended = trace(collector, child, &options, all_calls)?;
     let (command, whole) = ended.write(outputs, &options)?;
