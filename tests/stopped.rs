@@ -60,8 +60,7 @@ fn another_interrupt_ends_the_wait_for_a_stopped_process() {
     let mut target = Running::start(command.arg("1").env("WARPSCOPE_SIM", "kernel_ns=1us").stdin(Stdio::piped()));
     assert_eq!(target.stdout_line(), "ready");
     let pid = target.pid().to_string();
-    let mut run =
-        Running::start(&mut scene.warpscope(&["record", "-v", "--gpu-only", "-p", &pid, "-o", "x.wscope"]));
+    let mut run = Running::start(&mut scene.warpscope(&["record", "-v", "--gpu-only", "-p", &pid, "-o", "x.wscope"]));
     run.stderr_until("attached to process");
     target.signal(libc::SIGSTOP);
     let begun = Instant::now();

@@ -52,7 +52,7 @@ impl<S: Sink> Collector<S> {
     /// Reads what is still pending and detaches everything, so that running processes are no longer affected. Another signal ends the
     /// reading at once.
     pub fn finish(mut self) -> Collected<S> {
-        self.signals.forget();
+        self.signals.begin_end();
         let sink = &mut self.sink;
         let sampling_ns = std::mem::take(&mut self.gpu_counters).finish(&mut |event| sink.push(&event));
         self.end_sessions();
@@ -164,8 +164,10 @@ impl<S: Sink> Collector<S> {
         self.take_all_reported();
         self.take_hits(true);
         let (sink, reused) = (&mut self.sink, &self.reused);
-        self.unwinding
-            .finish_all(&self.kept.files, &mut |walked| sink.push(&Event::Stack(records::walked(walked, reused))));
+        let signals = &self.signals;
+        self.unwinding.finish_all(&self.kept.files, &|| signals.stop_requested_again(), &mut |walked| {
+            sink.push(&Event::Stack(records::walked(walked, reused)));
+        });
         if let Some(pythons) = &mut self.pythons {
             pythons.finish(sink);
         }

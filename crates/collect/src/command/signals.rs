@@ -1,7 +1,7 @@
 //! Signals as data: blocked, and read from a descriptor together with everything else.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     io,
     mem::MaybeUninit,
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
@@ -72,6 +72,8 @@ pub struct Signals {
     stop: Cell<bool>,
     /// And once more, at the end.
     again: Cell<bool>,
+    /// Signals for the command that have been read and not been passed on.
+    held: RefCell<Vec<libc::c_int>>,
 }
 
 /// One signal.
@@ -115,7 +117,8 @@ impl Signals {
                 return Err(io::Error::last_os_error());
             }
             let (dump, stop, again) = (Cell::new(false), Cell::new(false), Cell::new(false));
-            Ok(Self { descriptor: OwnedFd::from_raw_fd(fd), dump, stop, again })
+            let held = RefCell::new(Vec::new());
+            Ok(Self { descriptor: OwnedFd::from_raw_fd(fd), dump, stop, again, held })
         }
     }
 
@@ -126,12 +129,20 @@ impl Signals {
 
     /// Forwards signals sent to warpscope alone to the command.
     pub fn pass_on(&self, child: &Child) {
-        while let Some(signal) = self.next() {
-            if let Signal::Sent(number) = signal {
-                // SAFETY: a plain kill of our own child, which has not been waited for yet.
-                unsafe { libc::kill(child.id() as libc::pid_t, number) };
-            }
+        while self.read().is_some() {}
+        for number in self.held.take() {
+            // SAFETY: a plain kill of our own child, which has not been waited for yet.
+            unsafe { libc::kill(child.id() as libc::pid_t, number) };
         }
+    }
+
+    /// Returns the next signal. If it is meant for the command, it is kept for that.
+    fn read(&self) -> Option<Signal> {
+        let signal = self.next()?;
+        if let Signal::Sent(number) = signal {
+            self.held.borrow_mut().push(number);
+        }
+        Some(signal)
     }
 
     /// Whether a stop was ever requested, by a signal or the terminal; used without a command to forward signals to.
@@ -144,14 +155,14 @@ impl Signals {
         self.stop.get()
     }
 
-    /// Ignores the signals that have arrived so far.
-    pub fn forget(&self) {
-        while self.next().is_some() {}
+    /// Begins the end of a recording: the signals so far request no other stop.
+    pub fn begin_end(&self) {
+        while self.read().is_some() {}
     }
 
-    /// Whether a signal has requested a stop since [`Self::forget`]: another one, at the end of a recording.
+    /// Whether a signal has requested a stop since [`Self::begin_end`].
     pub fn stop_requested_again(&self) -> bool {
-        while let Some(signal) = self.next() {
+        while let Some(signal) = self.read() {
             if !matches!(signal, Signal::Child | Signal::Dump) {
                 self.again.set(true);
             }

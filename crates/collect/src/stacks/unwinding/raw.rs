@@ -1,6 +1,11 @@
 //! Stacks that arrived as raw memory, and are walked here once the tables of their code are ready.
 
-use std::{cell::RefCell, collections::HashMap, ops::ControlFlow, time::Duration};
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    ops::ControlFlow,
+    time::{Duration, Instant},
+};
 
 use bpf::{MOST_FRAMES, RawStack};
 use model::event::ProcessId;
@@ -15,8 +20,10 @@ use super::{
     waiting::{Waiting, Walked},
 };
 
-/// How long the end of a recording waits for a table. A file that takes longer is on a disk that does not respond.
+/// How long the end of a recording waits for tables. A file that takes longer is on a disk that does not respond.
 const LAST_WAIT: Duration = Duration::from_secs(10);
+/// How long one of them is waited for, between looks at what else happens.
+const WAIT: Duration = Duration::from_millis(100);
 /// How often a raw stack is walked again: each time at least one more of its functions is known.
 const MOST_TRIES: usize = 4 * MOST_FRAMES;
 /// The most memory of a waiting stack on average. A few deep ones have more.
@@ -57,12 +64,13 @@ impl Unwinding {
         self.request(missing, files);
     }
 
-    /// Waits for all requested tables, and walks the remaining stacks.
-    pub fn finish_all(&mut self, files: &Files, walked: &mut dyn FnMut(Walked)) {
-        while !self.raw.is_empty() && self.files.values().any(Progress::is_pending) {
-            match self.compiler.wait(LAST_WAIT) {
-                Some(finished) => self.finish(finished),
-                None => break,
+    /// Waits for all requested tables, for a limited time and until `stop`, and walks the remaining stacks.
+    pub fn finish_all(&mut self, files: &Files, stop: &dyn Fn() -> bool, walked: &mut dyn FnMut(Walked)) {
+        let begun = Instant::now();
+        let over = || begun.elapsed() > LAST_WAIT || stop();
+        while !self.raw.is_empty() && self.files.values().any(Progress::is_pending) && !over() {
+            if let Some(finished) = self.compiler.wait(WAIT) {
+                self.finish(finished);
             }
             self.settle(files, walked, &mut |_| ());
         }
