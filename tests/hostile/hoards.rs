@@ -53,8 +53,7 @@ fn record_beside(scene: &Scene, attack: &str) -> Outcome {
     let mut command = scene.record_words("--sim --gpu-only -o x.wscope -o x.folded", &["sh", "-c", &script]);
     with_sudo(&mut command).env("WARPSCOPE_SIM", "kernel_ns=3us");
     let out = |name: &str| Stdio::from(fs::File::create(scene.path(name)).expect("a file"));
-    let (ended, used) =
-        Running::start(command.stdout(out("stdout")).stderr(out("stderr"))).wait_measured();
+    let (ended, used) = Running::start(command.stdout(out("stdout")).stderr(out("stderr"))).wait_measured();
     let over = SystemTime::now();
     let errors = scene.read("stderr");
     assert_eq!(ended.status.code(), Some(0), "{errors}");

@@ -155,8 +155,7 @@ impl<S: Sink> Collector<S> {
             sessions.refused(process, marked.pid, Refusal::from_work(work.into())?, correlation);
             return None;
         }
-        let native =
-            if marked.recognised.native { self.recognised_stack(process, marked.stack) } else { marked.stack };
+        let native = if marked.recognised.native { self.recognised_stack(process, marked.stack) } else { marked.stack };
         let (taken, sessions) = ((native, marked.python), self.sessions.as_mut()?);
         if u32::from(work) == wire::WORK_NODE {
             let session = sessions.id(marked.session, process)?;

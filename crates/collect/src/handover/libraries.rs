@@ -136,7 +136,8 @@ impl Libraries {
             What::Engine => "the work of PyTorch's autograd appears",
             What::Pools => "the tasks of XLA appear",
         };
-        let refused = problem.map(|why| format!("{whose} under its own threads: {} cannot be probed: {why}", mapping.path));
+        let refused =
+            problem.map(|why| format!("{whose} under its own threads: {} cannot be probed: {why}", mapping.path));
         refused.or(note)
     }
 

@@ -17,8 +17,8 @@ use crate::{
     budget::Budget,
     causes::Joined,
     event::{
-        Activity, Device, Direction, KernelName, Launch, LaunchKind, LossCause, ProcessId, Sample, SessionId, StackId, Uuid,
-        Wait, Work,
+        Activity, Device, Direction, KernelName, Launch, LaunchKind, LossCause, ProcessId, Sample, SessionId, StackId,
+        Uuid, Wait, Work,
     },
     gpu_counters::CounterSums,
     ledger::Ledger,
