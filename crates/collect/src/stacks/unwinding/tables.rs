@@ -310,14 +310,14 @@ mod tests {
     /// Check that tables are not used whose rows are unsorted, incomplete or outside of their function, or that were not requested.
     #[test]
     fn answers_are_checked() {
-        let whole = |bytes: Vec<u8>| {
+        let whole = |bytes: Vec<u8>| -> bool {
             let parts = Parts { segments: Vec::new(), base: 0, whole: Some(bytes), pieces: Vec::new() };
             parts.checked(true).is_some()
         };
         assert!(whole(sent(&[1, 2, 2, 7])));
         assert!(!whole(sent(&[2, 1])));
         assert!(!whole(sent(&[1])[..7].to_vec()));
-        let piece = |start, end, pcs: &[u32], requested| {
+        let piece = |start: u32, end: u32, pcs: &[u32], requested: bool| {
             let pieces = vec![(start, end, sent(pcs))];
             Parts { segments: Vec::new(), base: 0, whole: None, pieces }.checked(!requested).is_some()
         };
