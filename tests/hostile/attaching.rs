@@ -27,7 +27,11 @@ impl Target {
             fs::copy(library.path(), attacker.path(&library.file_name().to_string_lossy())).expect("a copy");
         }
         let mut command = attacker.command(attacker.path(name));
-        command.args(arguments).env("LD_LIBRARY_PATH", attacker.path("")).stdin(Stdio::piped()).stderr(Stdio::inherit());
+        command
+            .args(arguments)
+            .env("LD_LIBRARY_PATH", attacker.path(""))
+            .stdin(Stdio::piped())
+            .stderr(Stdio::inherit());
         let mut child = command.spawn().expect("it starts");
         let output = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut target = Self { child, output };
@@ -76,10 +80,12 @@ fn swaps(attacker: &Attacker) -> (Target, UnixStream) {
 #[test]
 #[ignore = "a race for the processors: ./test runs it after the others"]
 fn replaced_files_are_not_written() {
-    let (scene, attacker) = (Scene::new(), Attacker::new());
-    let (mut target, _service) = swaps(&attacker);
+    let scene = Scene::new();
     let mut refused = 0;
     for with in ["path\n"; 10].into_iter().chain(["pipe\n", "same\n"].repeat(2)) {
+        // A target that replaces the file too late may harm itself.
+        let attacker = Attacker::new();
+        let (mut target, _service) = swaps(&attacker);
         target.says(with);
         assert!(target.line().starts_with("swapped "));
         let run = target.record(&scene);

@@ -244,7 +244,8 @@ mod tests {
     /// Check that a thread that waits for a lock is recognised, and that one that waits for a condition or a time is not.
     #[test]
     fn waits_for_locks_are_recognised() {
-        let glibc = Library { loader: Some(0..1), ..Library::default() };
+        let mut glibc = Library::default();
+        glibc.loader = Some(0..1);
         let futex = |operation: i32, value| SystemCall {
             number: libc::SYS_futex,
             arguments: [0x7f00, operation as u64, value, 0, 0, 0],

@@ -269,7 +269,7 @@ impl<'a> Visit<'a> {
             // Nothing of the new program may be changed: it may have more rights than the target had.
             Ok(Stop::Exec) => {
                 self.over.set(Some(EndedEarly::Stopped(0)));
-                Err(Error::Exited(self.pid()))
+                Err(self.interrupted("it executed another program"))
             }
             Ok(stop) => {
                 self.over.set(Some(EndedEarly::Stopped(if let Stop::Signal(signal) = stop { signal } else { 0 })));

@@ -1,11 +1,6 @@
 //! Files of libraries: whether they are meant, and whether they are the same file.
 
-use std::{
-    fs,
-    io,
-    os::unix::fs::MetadataExt,
-    path::Path,
-};
+use std::{fs, io, os::unix::fs::MetadataExt, path::Path};
 
 /// Libraries that are always traced, in addition to those that the user names.
 const USUAL: [&str; 2] = ["libcuda", "libcudart"];
