@@ -268,7 +268,10 @@ mod tests {
                 (rest, count) = (tail, count + 1);
                 let _ = found.and_then(|description| read(description, Some(0), &segments));
                 let texts = found.unwrap_or_default().split(|byte| *byte == 0).map(String::from_utf8_lossy);
-                texts.for_each(|text| text.split_whitespace().for_each(|text| drop(argument(text))));
+                for text in texts {
+                    let read = text.split_whitespace().take(MAX_ARGUMENTS).filter_map(argument).count();
+                    assert!(read <= MAX_ARGUMENTS);
+                }
             }
             assert!(count <= changed.len() / 12);
         }
