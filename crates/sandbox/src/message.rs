@@ -87,7 +87,7 @@ pub(crate) fn receive(socket: RawFd) -> io::Result<Option<(u8, Vec<OwnedFd>)>> {
         let mut next = if received > 0 { libc::CMSG_FIRSTHDR(&raw const header) } else { std::ptr::null_mut() };
         while let Some(message) = next.as_ref() {
             if (message.cmsg_level, message.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
-                let bytes = message.cmsg_len as usize - libc::CMSG_LEN(0) as usize;
+                let bytes = message.cmsg_len - libc::CMSG_LEN(0) as usize;
                 let first = libc::CMSG_DATA(next).cast::<RawFd>();
                 for index in 0..bytes / size_of::<RawFd>() {
                     descriptors.push(OwnedFd::from_raw_fd(first.add(index).read_unaligned()));
