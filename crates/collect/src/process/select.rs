@@ -6,8 +6,8 @@ use text::pattern::Selection;
 
 use super::procfs;
 
-/// Where cgroup v2 is usually mounted: users give paths with and without it.
-const CGROUPS: &str = "/sys/fs/cgroup";
+/// Where cgroup v2 is mounted, beside cgroup v1 or alone: users give paths with and without it.
+const CGROUPS: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
 /// The shortest part of a container's id that identifies it, as in the listings of container engines.
 const SHORTEST_ID: usize = 12;
 
@@ -54,7 +54,8 @@ impl Criteria {
     fn is_in_group(&self, text: &str) -> bool {
         let mut groups = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
         let in_cgroup = self.cgroup.as_deref().is_none_or(|wanted| {
-            let wanted = wanted.strip_prefix(CGROUPS).unwrap_or(wanted).trim_matches('/');
+            let below = CGROUPS.into_iter().find_map(|mount| wanted.strip_prefix(mount));
+            let wanted = below.unwrap_or(wanted).trim_matches('/');
             groups.clone().any(|group| {
                 let rest = group.trim_start_matches('/').strip_prefix(wanted);
                 rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || wanted.is_empty())
@@ -80,6 +81,7 @@ mod tests {
             criteria.is_in_group(&format!("0::{group}\n"))
         };
         assert!(within("/a", "/a") && within("a/", "/a/b") && within("/sys/fs/cgroup/a", "/a/b"));
+        assert!(within("/sys/fs/cgroup/unified/a", "/a/b"));
         assert!(within("/", "/a"));
         assert!(!within("/a", "/ab") && !within("/a/b", "/a"));
     }
