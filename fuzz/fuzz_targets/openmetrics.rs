@@ -41,8 +41,7 @@ warpscope_fuzz::target!(|text: &str| {
     let mut parts = text.split('\0');
     let mut next = || parts.next().unwrap_or_default();
     let kernel = Kernel { name: next().into(), launches: 3, ..Kernel::default() };
-    let suspect =
-        Suspect { stack: [next().into()].into(), function: next().into(), bytes: 7, ..Suspect::default() };
+    let suspect = Suspect { stack: [next().into()].into(), function: next().into(), bytes: 7, ..Suspect::default() };
     let process = Process {
         id: 1,
         pid: 2,

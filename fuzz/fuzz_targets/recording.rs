@@ -4,11 +4,11 @@
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use export::{Flames, Format, View};
-use warpscope_fuzz::Corpus;
 use model::{
     fold::Fold,
     recording::{MAGIC, Reader, VERSION},
 };
+use warpscope_fuzz::Corpus;
 
 /// A valid recording of one chunk.
 fn valid(payload: &[u8]) -> Vec<u8> {
@@ -40,7 +40,8 @@ fn read(file: &[u8]) -> Option<usize> {
         export::report(&Flames::new(&profile), &mut events, false, 100).expect("a profile can be summarised");
     } else if format == Format::Parquet {
         let events = events().expect("it was read before");
-        let written = export::formats::parquet::write(&profile, View::default(), events, &mut |_| Ok(Box::new(std::io::sink())));
+        let written =
+            export::formats::parquet::write(&profile, View::default(), events, &mut |_| Ok(Box::new(std::io::sink())));
         written.expect("tables can be written");
     } else {
         let written = export::write(format, &Flames::new(&profile), View::default(), &mut events, &mut std::io::sink());

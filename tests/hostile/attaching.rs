@@ -14,7 +14,7 @@ use std::{
 use crate::support::{Ended, Scene, attacker::Attacker, program, programs};
 
 /// A program of the attacker's on the simulated GPU.
-struct Target {
+pub(super) struct Target {
     child: Child,
     output: BufReader<ChildStdout>,
 }
@@ -39,6 +39,10 @@ impl Target {
         target
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     fn line(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("a line");
@@ -52,7 +56,7 @@ impl Target {
 
     /// A short `record -p`, as root.
     fn record(&self, scene: &Scene) -> Ended {
-        let pid = self.child.id().to_string();
+        let pid = self.pid().to_string();
         let words = ["record", "--gpu-only", "-d", "0.05", "-o", "x.wscope", "-p", &pid];
         Ended::of(&mut scene.warpscope(&words)).exits(0)
     }
@@ -66,8 +70,9 @@ impl Drop for Target {
 }
 
 /// `programs/swaps`, with its connection to a service of another process.
-fn swaps(attacker: &Attacker) -> (Target, UnixStream) {
+pub(super) fn swaps(attacker: &Attacker) -> (Target, UnixStream) {
     let path = attacker.path("service");
+    let _ = fs::remove_file(&path);
     let service = UnixListener::bind(&path).expect("a socket");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("it is ours");
     let target = Target::start(attacker, "swaps", &[attacker.secret(), path]);

@@ -88,7 +88,7 @@ fn build_engine(scene: &Scene) {
 /// Check that a process that maps an engine of PyTorch 20,000 times and then forks 1,000 times does not make warpscope copy all of
 /// that for each child.
 #[test]
-fn many_places_of_an_engine_are_bounded() {
+pub(super) fn many_places_of_an_engine_are_bounded() {
     let scene = Scene::new();
     build_engine(&scene);
     let outcome = record_beside(&scene, &format!("places ready {}", scene.text("")));
@@ -98,7 +98,7 @@ fn many_places_of_an_engine_are_bounded() {
 /// Check that a process with 400 engines of PyTorch gets no more than its share of descriptors and probes, whose removal takes
 /// long, and that the recording ends in time.
 #[test]
-fn many_engines_are_bounded() {
+pub(super) fn many_engines_are_bounded() {
     let scene = Scene::new();
     build_engine(&scene);
     let outcome = record_beside(&scene, &format!("engines ready {}", scene.text("")));
@@ -120,7 +120,7 @@ fn forged_sampling_rates_are_bounded() {
 /// Check that a process which reports launches with the stacks of another one gets no stack for them: the profiles of the two do not
 /// mix, and the launches are counted.
 #[test]
-fn stacks_of_other_processes_are_refused() {
+pub(super) fn stacks_of_other_processes_are_refused() {
     let scene = Scene::new();
     for name in ["truth", "hoard"] {
         programs::copy(program(name), scene.path(name));

@@ -9,14 +9,14 @@ use std::{
     collections::BTreeMap,
     env, fs,
     hash::{BuildHasher, RandomState},
-    os::unix::fs::MetadataExt,
+    os::unix::{fs::MetadataExt, net::UnixStream},
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use super::{files, http, sessions};
+use super::{attaching, files, hoards, http, sessions};
 use crate::{
     attach::Target,
     support::{
@@ -41,17 +41,24 @@ const LONGEST_END: Duration = Duration::from_secs(5);
 const SECONDS: u64 = 30;
 
 /// Attacks that run until they are dropped, beside whatever is checked.
-const ATTACKS: [(&str, fn(&Ground) -> Box<dyn Any>); 6] = [
+const ATTACKS: [(&str, fn(&Ground) -> Box<dyn Any>); 7] = [
     ("libraries that are truncated", |ground| ground.files("cut", files::copies(&ground.attacker, "siege", 20))),
     ("libraries of gigabytes", |ground| ground.files("call", files::loadable_bombs(&ground.attacker))),
     ("libraries of invented functions", |ground| ground.files("map", files::invented_libraries(&ground.attacker, 10))),
     ("a storm of mappings", |ground| ground.files("storm", files::copies(&ground.attacker, "mapped", 1))),
     ("a storm of connections", |ground| Box::new(http::Storm::start(&ground.attacker, &ground.address))),
     ("a hoarder", |ground| Box::new(ground.hoarder())),
+    ("a target that replaces files", |ground| Box::new(ground.swaps())),
 ];
 
-/// Programs that attack the recording they are started in.
-const INSIDERS: [&str; 2] = ["flood", "forged"];
+/// Recordings of commands, with an attacker inside and an honest program beside it.
+const INSIDERS: [(&str, fn()); 5] = [
+    ("a flood of packets", || _ = sessions::record_beside(&Scene::new(), "flood", 4)),
+    ("forged launches", || _ = sessions::record_beside(&Scene::new(), "forged", 4)),
+    ("many places", hoards::many_places_of_an_engine_are_bounded),
+    ("many engines", hoards::many_engines_are_bounded),
+    ("stacks of others", hoards::stacks_of_other_processes_are_refused),
+];
 
 /// The scene of the siege.
 struct Ground {
@@ -76,6 +83,14 @@ impl Ground {
         let mut hoarder = Watched::of(command.env("LD_LIBRARY_PATH", programs::libraries()));
         hoarder.does("hoard 100000");
         hoarder
+    }
+
+    /// A program that replaces the files that root creates in it.
+    fn swaps(&self) -> (attaching::Target, UnixStream) {
+        let (target, service) = attaching::swaps(&self.attacker);
+        let group = self.scene.group().expect("control groups").path().join("cgroup.procs");
+        fs::write(group, target.pid().to_string()).expect("root may move it");
+        (target, service)
     }
 
     /// Checks the monitor's numbers of a new program.
@@ -205,9 +220,7 @@ fn a_siege_gains_nothing() {
                     let (memory, end) = ground.attach();
                     (most, longest) = (most.max(memory), longest.max(end));
                 }
-                insider => {
-                    sessions::record_beside(&Scene::new(), INSIDERS[insider - 2], 4);
-                }
+                insider => INSIDERS[insider - 2].1(),
             }
             drop(attacks);
             ground.attacker.secret_is_untouched();
@@ -241,7 +254,7 @@ fn check_name(check: usize) -> &'static str {
     match check {
         0 => "monitor",
         1 => "record -a",
-        insider => INSIDERS[insider - 2],
+        insider => INSIDERS[insider - 2].0,
     }
 }
 
