@@ -156,6 +156,7 @@ impl Written {
 }
 
 /// Reads the names of addresses from a file. Runs without rights.
+#[allow(clippy::ptr_arg, reason = "requests are owned values")]
 fn read(addresses: &Vec<u64>, files: &[&File]) -> Vec<(u64, String)> {
     let text = files.first().and_then(|file| elf::read(*file, 0, file.length().min(LARGEST), "names").ok());
     perf_map::names(&text.unwrap_or_default(), addresses.iter().copied().collect()).into_iter().collect()

@@ -44,6 +44,9 @@ sandbox::plain! {
     Reply { same, wanted, answers, notes }
 }
 
+/// Answers, and notes.
+type Found = (Vec<Answer>, Vec<String>);
+
 /// Returns the answers for the offsets in a file with the path `path` in its processes, and notes about what could not be
 /// read. `None` if it is another file, or no program file.
 pub(crate) fn look_up(
@@ -51,7 +54,7 @@ pub(crate) fn look_up(
     path: &str,
     mut request: Request,
     debug_files: &DebugFiles,
-) -> Result<Option<(Vec<Answer>, Vec<String>)>, Failed> {
+) -> Result<Option<Found>, Failed> {
     let Budget { time, strings, .. } = request.budget;
     // Symbols are read within limits of size, not of time.
     let limits = Limits { time: time * 2 + Duration::from_secs(10), answer: strings };

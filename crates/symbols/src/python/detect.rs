@@ -108,6 +108,7 @@ struct Found {
 sandbox::plain! { Found { segments, minor, runtime, interpreter_loop, program, versions, description } }
 
 /// Searches for CPython in a file with this path. Runs without rights.
+#[allow(clippy::ptr_arg, reason = "requests are owned values")]
 fn search(path: &String, files: &[&File]) -> Option<Found> {
     let file = *files.first()?;
     let elf = Elf::read(file).ok()?;
