@@ -71,8 +71,6 @@ pub struct Sessions {
     used: Used,
     refused: Refused,
     recognised: RecognisedLaunches,
-    /// Memory used by known stacks.
-    known_bytes: usize,
     /// The calls in progress that hand work over, for processes to read; without it every launch goes through the probe.
     handed_calls: Option<OwnedFd>,
     /// Memory of connections that were closed, to be read once more.
@@ -171,7 +169,6 @@ impl Sessions {
             used: Used::default(),
             refused: Refused::default(),
             recognised: RecognisedLaunches::default(),
-            known_bytes: 0,
             handed_calls: None,
             left: Vec::new(),
             rejected_peers: Vec::new(),
@@ -362,11 +359,12 @@ impl Sessions {
         if of.0 != memo.image {
             return;
         }
+        let used: usize = self.connections.iter().filter_map(|c| c.known.as_ref()).map(KnownStacks::bytes).sum();
         let connection = self.connections.iter_mut().find(|connection| connection.session == Some(*id));
         if let Some(known) = connection.and_then(|connection| connection.known.as_mut())
-            && self.known_bytes < MOST_KNOWN_BYTES
+            && used < MOST_KNOWN_BYTES
         {
-            self.known_bytes += known.add(memo, without_python);
+            known.add(memo, without_python);
         }
     }
 
@@ -508,7 +506,6 @@ impl Sessions {
             let mut closed = self.connections.swap_remove(index);
             closed.stalls.pass_on(push);
             self.left.extend(closed.session.zip(closed.launches.take()).map(|(id, rest)| (id, closed.process, rest)));
-            self.known_bytes -= closed.known.as_ref().map_or(0, KnownStacks::bytes);
         }
         self.count_refused(push);
         any

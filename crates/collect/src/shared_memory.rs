@@ -24,18 +24,30 @@ pub struct SharedMemory<T> {
 unsafe impl<T> Send for SharedMemory<T> {}
 
 impl<T> SharedMemory<T> {
-    /// Creates it.
+    /// Creates memory that the process reads and writes.
     pub fn new(name: &CStr, bytes: usize) -> io::Result<Self> {
+        Self::sealed(name, bytes, SealFlags::empty())
+    }
+
+    /// Creates memory that the process can only read: what is read back here is what was written here.
+    pub fn read_only(name: &CStr, bytes: usize) -> io::Result<Self> {
+        Self::sealed(name, bytes, SealFlags::FUTURE_WRITE)
+    }
+
+    fn sealed(name: &CStr, bytes: usize, seals: SealFlags) -> io::Result<Self> {
         let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, bytes as u64)?;
-        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
         // SAFETY: a new mapping of a whole file, which can no longer shrink.
         let start = unsafe {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
             rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, &file, 0)?
         };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { file, start, bytes })
+        let memory = Self { file, start, bytes };
+        // Only now: this mapping stays writable.
+        rustix::fs::fcntl_add_seals(&memory.file, seals | SealFlags::SEAL)?;
+        Ok(memory)
     }
 
     /// Returns the file for the process to map.

@@ -5,21 +5,17 @@
 
 use core::cell::Cell;
 use core::ffi::c_void;
-use core::mem::{MaybeUninit, size_of};
-use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use core::{ptr, slice};
 
-mod successors;
-
-use successors::Successors;
-use wire::known::{BYTES, Entry, Header, MOST_TRIED, MOST_WORDS, Python, bucket, python_row};
+use wire::known::{BYTES, Header, Python, python_row, tree};
 
 static MEMORY: AtomicPtr<Header> = AtomicPtr::new(ptr::null_mut());
-/// The number of memories so far.
+/// Changes before other memory takes the place of this one.
 static EPOCH: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    static SUCCESSORS: Successors = const { Successors::new() };
     /// The thread's stack: its lowest address and its end. Both 0 before the first query; the end is 1 if it is
     /// unknown.
     static STACK: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
@@ -31,13 +27,13 @@ pub fn open(descriptor: i32) {
     if !crate::sys::is_sealed(descriptor, BYTES) {
         return;
     }
+    EPOCH.fetch_add(1, Ordering::SeqCst);
     let before = MEMORY.load(Ordering::Acquire);
     let flags = if before.is_null() { libc::MAP_SHARED } else { libc::MAP_SHARED | libc::MAP_FIXED };
     // SAFETY: a new mapping of a file of this size, which its owner has sealed against shrinking, or one in the place of
     // that of an earlier session. It is never unmapped.
     let mapped = unsafe { libc::mmap(before.cast(), BYTES, libc::PROT_READ, flags, descriptor, 0) };
     if mapped != libc::MAP_FAILED {
-        EPOCH.fetch_add(1, Ordering::Relaxed);
         MEMORY.store(mapped.cast(), Ordering::Release);
     }
 }
@@ -47,6 +43,7 @@ pub fn open(descriptor: i32) {
 pub fn close() {
     let memory = MEMORY.load(Ordering::Acquire);
     if !memory.is_null() {
+        EPOCH.fetch_add(1, Ordering::SeqCst);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         // SAFETY: replaces a mapping of ours of this size.
         unsafe { libc::mmap(memory.cast(), BYTES, libc::PROT_READ, flags, -1, 0) };
@@ -94,76 +91,32 @@ pub extern "C" fn find(sp: u64, bp: u64) -> Found {
     if memory.is_null() {
         return UNKNOWN;
     }
-    let (low, end) = stack();
+    let (low, end) = bounds();
     if sp < low || sp >= end || sp & 7 != 0 {
         return UNKNOWN;
     }
-    // SAFETY: the mapping is `BYTES` long, and begins with a header.
-    let header = unsafe { &*memory };
-    let generation = header.generation.load(Ordering::Relaxed);
-    let matches = |entry: &Entry| {
-        let here = entry.sp == sp && entry.bp == bp && entry.generation == generation;
-        here && u64::from(entry.span) <= (end - sp) / 8 && is_same(entry, sp)
+    let epoch = EPOCH.load(Ordering::SeqCst);
+    // SAFETY: the mapping is `BYTES` long, begins with a header, and is never unmapped. What changes is atomic.
+    let (header, words) = unsafe { (&*memory, slice::from_raw_parts(memory.cast::<AtomicU64>(), BYTES / 8)) };
+    let most = (end - sp) / 8;
+    let word = |place: u64| {
+        if place >= most {
+            return None;
+        }
+        // SAFETY: the word is on this thread's stack, above its stack pointer, where all is mapped. Other threads may
+        // change it, hence volatile.
+        Some(unsafe { ptr::with_exposed_provenance::<u64>((sp + 8 * place) as usize).read_volatile() })
     };
-    SUCCESSORS.with(|successors| {
-        let expected = successors.expected(EPOCH.load(Ordering::Relaxed));
-        // SAFETY: the offset of an entry of this memory, or 0.
-        let mut found = unsafe { entry_at(memory, expected) }.filter(|entry| matches(entry));
-        let mut at = expected;
-        if found.is_none() {
-            at = header.buckets[bucket(sp, bp)].load(Ordering::Acquire);
-            for _ in 0..MOST_TRIED {
-                // SAFETY: as above.
-                let Some(entry) = (unsafe { entry_at(memory, at) }) else { break };
-                if matches(entry) {
-                    found = Some(entry);
-                    break;
-                }
-                at = entry.next;
-            }
+    match tree::find(header, words, (sp, bp), word) {
+        Some(entry) if EPOCH.load(Ordering::SeqCst) == epoch => {
+            Found { stack: entry.stack, without_python: entry.without_python.into() }
         }
-        let Some(entry) = found else { return UNKNOWN };
-        successors.was(at);
-        Found { stack: entry.stack, without_python: entry.without_python.into() }
-    })
-}
-
-/// Returns the entry at an offset in units of 8 bytes; `None` if there is no room for one.
-///
-/// # Safety
-/// `memory` must be a mapping of [`BYTES`] bytes.
-unsafe fn entry_at<'a>(memory: *const Header, at: u32) -> Option<&'a Entry> {
-    let offset = at as usize * 8;
-    if offset < size_of::<Header>() || offset > BYTES - Entry::size(MOST_WORDS) {
-        return None;
+        _ => UNKNOWN,
     }
-    // SAFETY: an entry with the most words fits behind the offset, which is a multiple of 8; entries never change.
-    Some(unsafe { &*memory.byte_add(offset).cast::<Entry>() })
-}
-
-/// Whether all words that the walk read are unchanged.
-fn is_same(entry: &Entry, sp: u64) -> bool {
-    let count = (entry.count as usize).min(MOST_WORDS);
-    let values = ptr::from_ref(entry).wrapping_add(1).cast::<u64>();
-    let places = values.wrapping_add(count).cast::<u16>();
-    for index in 0..count {
-        // SAFETY: both are behind the entry, within the mapping.
-        let (value, place) = unsafe { (values.add(index).read(), places.add(index).read()) };
-        if u32::from(place) >= entry.span {
-            return false;
-        }
-        // SAFETY: the word is on this thread's stack, above its stack pointer: `span` words are mapped. Other threads
-        // may change it, hence volatile.
-        let word = unsafe { ptr::with_exposed_provenance::<u64>(sp as usize + 8 * usize::from(place)).read_volatile() };
-        if word != value {
-            return false;
-        }
-    }
-    true
 }
 
 /// Returns the bounds of the thread's stack.
-fn stack() -> (u64, u64) {
+fn bounds() -> (u64, u64) {
     STACK.with(|known| {
         if known.get() == (0, 0) {
             known.set(query_stack());

@@ -2,41 +2,34 @@
 //! walked again if it was walked before.
 //!
 //! The result of a walk depends only on the registers it starts from and on the words of the stack that it reads. An
-//! [`Entry`] holds those of one walk: if a thread has the same registers and all words are unchanged, its stack is the
+//! entry holds those of one walk: if a thread has the same registers and all words are unchanged, its stack is the
 //! one with the entry's id. Whole words are compared, so the result is exact.
 //!
-//! ```text
-//! [ Header: generation, buckets ] [ Entry, values, places ] [ Entry, values, places ] ...
-//! ```
+//! Entries are the leaves of a [tree], in which a thread finds the only one that can be its stack.
 //!
 //! The header also says where this process has its Python frames, so that a thread can compute the hash of its own Python
 //! stack instead of having them copied and hashed by the probe.
-//!
-//! Entries are written once and never change. A bucket's newest entry comes first; each links to the next one. Only the
-//! generation invalidates entries: it changes when other code may have replaced code that was walked.
+
+pub mod tree;
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// The size of the memory.
 pub const BYTES: usize = 4 << 20;
 
-/// The number of buckets, a power of two.
-pub const BUCKETS: usize = 2048;
-
 /// The maximum number of words of one entry: two for each of 512 frames.
 pub const MOST_WORDS: usize = 1024;
-
-/// The maximum number of entries of one bucket that a reader tries.
-pub const MOST_TRIED: usize = 64;
 
 /// The start of the memory.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Header {
-    /// Entries of another generation are invalid.
+    /// What was read while it changed is invalid.
     pub generation: AtomicU32,
     /// 1 if `python` is valid. It is set before the memory is shared.
     pub has_python: u32,
+    /// The root of the tree, as in [`tree::slot`]; 0 if the tree is empty.
+    pub root: AtomicU64,
     /// The layout of the interpreter in this process.
     pub python: Python,
     /// The process image.
@@ -45,8 +38,6 @@ pub struct Header {
     pub without_probe: AtomicU32,
     /// Python stacks by their hash, which [`python_row`] assigns to a row.
     pub pythons: [[PythonStack; PYTHON_PLACES]; PYTHON_ROWS],
-    /// The offset of each bucket's newest entry, in units of 8 bytes from the start; 0 for none.
-    pub buckets: [AtomicU32; BUCKETS],
 }
 
 /// Where a process that runs Python 3.12 or later has a thread's frames: offsets in bytes.
@@ -121,7 +112,8 @@ impl PythonHash {
     /// The hash of no frames.
     pub const EMPTY: Self = Self { sum: 0, factor: 1 };
 
-    /// Adds the next frame: its code object, its instruction, and whether the interpreter's loop was entered there.
+    /// Adds the next frame: its code object, with its tag if it has no number, its instruction, and whether the interpreter's loop was
+    /// entered there.
     #[must_use]
     pub const fn with(self, code: u64, instruction: u64, owner: u8) -> Self {
         let frame = mix(code.wrapping_mul(Self::FACTOR), instruction ^ (owner as u64) << 56);
@@ -129,51 +121,14 @@ impl PythonHash {
         Self { sum, factor: self.factor.wrapping_mul(Self::FACTOR) }
     }
 
-    /// Returns the hash of the stack, of an image that has created so many code objects.
+    /// Returns the hash of the stack, of an image that has created so many code objects, 0 if they are not counted.
     pub const fn stack(self, image: u32, created: u32) -> u64 {
         mix(mix(self.sum, image as u64), created as u64)
     }
 }
 
-/// One walk. Its words follow: `count` values of 8 bytes, then `count` places of 2 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct Entry {
-    /// The offset of the bucket's next entry, as in [`Header::buckets`].
-    pub next: u32,
-    /// The generation it belongs to.
-    pub generation: u32,
-    /// The stack pointer at the marker.
-    pub sp: u64,
-    /// The frame pointer there.
-    pub bp: u64,
-    /// The stack's id.
-    pub stack: u64,
-    /// The number of words read.
-    pub count: u16,
-    /// 1 if no frame is the interpreter's, so that there are no Python frames either.
-    pub without_python: u16,
-    /// The number of words from `sp` on that cover all of them.
-    pub span: u32,
-}
-
-impl Entry {
-    /// Returns the size in bytes of an entry with `count` words, a multiple of 8.
-    pub const fn size(count: usize) -> usize {
-        (size_of::<Self>() + count * 10).next_multiple_of(8)
-    }
-}
-
-/// Returns the bucket of a walk that starts at these registers.
-pub const fn bucket(sp: u64, bp: u64) -> usize {
-    let mixed = (sp ^ bp.rotate_left(17)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> 40) as usize & (BUCKETS - 1)
-}
-
 const _: () = {
-    assert!(size_of::<Header>() == 48 + 16 * PYTHON_ROWS * PYTHON_PLACES + 4 * BUCKETS);
-    assert!(size_of::<Entry>() == 40);
-    assert!(BYTES / 8 <= u32::MAX as usize);
+    assert!(size_of::<Header>() == 56 + 16 * PYTHON_ROWS * PYTHON_PLACES);
 };
 
 #[cfg(test)]

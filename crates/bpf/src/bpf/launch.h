@@ -119,7 +119,7 @@ static __always_inline void offer_memo(const struct launch_record *record)
 	}
 	deep = bpf_task_storage_get(&deep_memos, task, 0, 0);
 	if (deep)
-		send_deep(deep, memo, record->image, record->session, record->stack, scratch->sp, scratch->span);
+		send_deep(deep, memo, record->image, record->session, record->stack, scratch->sp);
 }
 
 /* Takes both stacks of a launch. The thread may have recognised one of them or both (wire::known). */

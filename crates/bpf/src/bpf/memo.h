@@ -188,7 +188,7 @@ static __always_inline void note_word(struct memo *memo, struct deep_memo_record
 				      u64 word)
 {
 	u64 place = (address - sp) >> 3;
-	u32 count;
+	u64 count;
 
 	if (place >= REACH || (address - sp) & 7) {
 		spoil_memo(memo, deep);
@@ -260,7 +260,6 @@ static __always_inline void send_memo(const struct memo *memo, u32 image, u64 se
 	record->sp = memo->sp;
 	record->bp = memo->bp;
 	record->count = memo->count;
-	record->span = memo->span;
 	bpf_probe_read_kernel(record->value, sizeof(record->value), memo->value);
 	bpf_probe_read_kernel(record->place, sizeof(record->place), memo->place);
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
@@ -269,7 +268,7 @@ static __always_inline void send_memo(const struct memo *memo, u32 image, u64 se
 
 /* The same for a walk that read more words than the memo has room for. */
 static __always_inline void send_deep(struct deep_memo_record *deep, const struct memo *memo, u32 image, u64 session,
-				      u64 id, u64 sp, u32 span)
+				      u64 id, u64 sp)
 {
 	u64 key = memo_key(memo, id, sp, session);
 	u64 count = deep->count;
@@ -283,7 +282,6 @@ static __always_inline void send_deep(struct deep_memo_record *deep, const struc
 	deep->stack = id;
 	deep->sp = sp;
 	deep->bp = memo->bp;
-	deep->span = span;
 	if (!bpf_ringbuf_output(&events, deep, DEEP_MEMO_HEADER + sizeof(struct deep_word) * count, BPF_RB_NO_WAKEUP))
 		bpf_map_update_elem(&memos_sent, &key, &one, BPF_ANY);
 }

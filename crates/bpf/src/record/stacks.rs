@@ -60,8 +60,6 @@ pub struct Memo {
     pub sp: u64,
     /// The frame pointer there.
     pub bp: u64,
-    /// The number of words from `sp` on that include all words read.
-    pub span: u32,
     /// The words read: the offset above `sp` in words, and the value.
     pub words: Vec<(u16, u64)>,
 }
@@ -106,16 +104,15 @@ impl Memo {
             stack: memo.stack,
             sp: memo.sp,
             bp: memo.bp,
-            span: memo.span,
             words: places.iter().copied().zip(values.iter().copied()).collect(),
         })
     }
 
     pub(super) fn parse_deep(bytes: &[u8]) -> Option<Self> {
         const WORDS: usize = offset_of!(deep_memo_record, word);
-        let deep_memo_record { image, session, stack, sp, bp, count, span, .. } = contract::read_head(bytes, WORDS)?;
+        let deep_memo_record { image, session, stack, sp, bp, count, .. } = contract::read_head(bytes, WORDS)?;
         let words: Vec<deep_word> = contract::read_several(bytes, WORDS, count as usize)?;
         let words = words.iter().map(|word| Some((word.place.try_into().ok()?, word.value))).collect::<Option<_>>()?;
-        Some(Self { image, session, stack, sp, bp, span, words })
+        Some(Self { image, session, stack, sp, bp, words })
     }
 }

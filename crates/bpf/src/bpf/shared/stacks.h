@@ -88,8 +88,7 @@ struct memo_record {
 	__u64 stack;
 	__u64 sp;
 	__u64 bp;
-	__u32 count;
-	__u32 span; /* words from sp to the last recorded one */
+	__u64 count;
 	__u64 value[MEMO_WORDS];
 	__u16 place[MEMO_WORDS]; /* words from sp */
 };
@@ -107,8 +106,7 @@ struct deep_memo_record {
 	__u64 stack;
 	__u64 sp;
 	__u64 bp;
-	__u32 count;
-	__u32 span;
+	__u64 count;
 	struct deep_word word[DEEP_WORDS];
 };
 #define DEEP_MEMO_HEADER 48
