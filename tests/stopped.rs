@@ -137,6 +137,37 @@ fn processes_that_end_unread_are_recorded() {
     assert!(events.of("session").all(|session| number(session, "pid") != 0));
 }
 
+/// Check that every launch is recorded, counted, or named as lost if warpscope reads nothing for a while and all queues are full, with
+/// and without stacks, records and probes. Launches that were only counted used to vanish.
+#[test]
+fn launches_of_a_stopped_warpscope_are_accounted_for() {
+    for (sampling, count) in [(None, 600_000), (Some("4,0"), 1_000_000), (Some("4,1"), 2_200_000)] {
+        let scene = Scene::new();
+        let command = format!("{} 1000 {count} begun go done end", program("unread"));
+        let mut record = scene.record("--sim --gpu-only -o x.wscope", &command);
+        record.env("WARPSCOPE_SIM", "kernel_ns=100ns");
+        if let Some(sampling) = sampling {
+            record.env("WARPSCOPE_SAMPLING", sampling);
+        }
+        let run = Running::start(&mut record);
+        wait_until("the program has begun", || scene.path("begun").exists());
+        run.signal(libc::SIGSTOP);
+        std::fs::write(scene.path("go"), "").expect("a file");
+        wait_until("the program has launched", || scene.path("done").exists());
+        run.signal(libc::SIGCONT);
+        std::fs::write(scene.path("end"), "").expect("a file");
+        let ended = run.wait().exits(0);
+        let report = scene.report("x.wscope");
+        let lost = ["ring_launches", "queue_full_launches"].map(|cause| number(&report["lost"], cause));
+        let launches = number(&report, "launches");
+        assert_eq!(launches + lost[0] + lost[1], count + 1, "{sampling:?}: {launches}, {lost:?}");
+        assert!(lost[usize::from(sampling.is_some())] > 0, "{sampling:?}: nothing was full");
+        let sentence =
+            if sampling.is_some() { "launches were dropped: the injected library's queue was full" } else { "" };
+        assert!(ended.err().contains(sentence), "{}", ended.err());
+    }
+}
+
 /// Check that a program that dies of Ctrl-C, without a handler, loses only the GPU work that came after the last periodic
 /// flush, and that the ledger counts it. How much that is depends on the machine: `bench/interrupted.py` measures it.
 #[test]

@@ -385,7 +385,8 @@ impl Sessions {
     /// Reads the launches that threads have reported by themselves. Returns `true` if there may be more.
     pub fn read_launches(&mut self, each: &mut dyn FnMut(ReportedLaunch)) -> bool {
         for (session, process, mut launches) in self.left.drain(..) {
-            launches.read_rest(&mut |launch| each(ReportedLaunch { session, process, launch }));
+            let lost = launches.read_rest(&mut |launch| each(ReportedLaunch { session, process, launch }));
+            self.refused.add(LossCause::UnwrittenLaunches, lost);
         }
         let mut left = LAUNCHES;
         let count = self.connections.len();
@@ -403,7 +404,8 @@ impl Sessions {
     pub fn read_last_launches(&mut self, process: ProcessId, each: &mut dyn FnMut(ReportedLaunch)) {
         for connection in self.connections.iter_mut().filter(|connection| connection.process == process) {
             if let (Some(session), Some(mut launches)) = (connection.session, connection.launches.take()) {
-                launches.read_rest(&mut |launch| each(ReportedLaunch { session, process, launch }));
+                let lost = launches.read_rest(&mut |launch| each(ReportedLaunch { session, process, launch }));
+                self.refused.add(LossCause::UnwrittenLaunches, lost);
             }
         }
     }

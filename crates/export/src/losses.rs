@@ -158,8 +158,16 @@ fn energy_lost(ledger: &EnergyLedger) -> Vec<String> {
 
 /// Returns one sentence for each loss that occurred.
 pub fn sentences(ledger: &Ledger) -> Vec<String> {
-    let Lost { cupti_dropped, queue_full, invalid_records, names, buffers_refused, join_evicted, causes } =
-        &ledger.lost;
+    let Lost {
+        cupti_dropped,
+        queue_full,
+        queue_full_launches,
+        invalid_records,
+        names,
+        buffers_refused,
+        join_evicted,
+        causes,
+    } = &ledger.lost;
     let received = ledger.activities_matched + ledger.activities_unmatched;
     let not_received = ledger.activities_delivered.saturating_sub(received).saturating_sub(*queue_full);
     let before = [
@@ -197,6 +205,10 @@ pub fn sentences(ledger: &Ledger) -> Vec<String> {
         (
             *queue_full,
             "GPU record was dropped: the injected library's queue was full|GPU records were dropped: the injected library's queue was full",
+        ),
+        (
+            *queue_full_launches,
+            "launch was dropped: the injected library's queue was full|launches were dropped: the injected library's queue was full",
         ),
         (*invalid_records, "GPU record was invalid|GPU records were invalid"),
         (
@@ -312,6 +324,9 @@ fn cause_sentence(cause: LossCause) -> &'static str {
         }
         LossCause::CounterOverflows => {
             "time the hardware buffer for GPU counters was full: samples are missing|times the hardware buffer for GPU counters was full: samples are missing"
+        }
+        LossCause::UnwrittenLaunches => {
+            "launch was lost: its thread ended while it reported it|launches were lost: their threads ended while they reported them"
         }
         LossCause::RingWaits => "wait was lost: the ring buffer was full|waits were lost: the ring buffer was full",
         LossCause::Handovers => {
@@ -446,6 +461,7 @@ mod tests {
                 Ledger { sessions_left: 2, ..base() },
                 lost(Lost { cupti_dropped: 2, ..Lost::default() }),
                 lost(Lost { queue_full: 2, ..Lost::default() }),
+                lost(Lost { queue_full_launches: 2, ..Lost::default() }),
                 lost(Lost { invalid_records: 2, ..Lost::default() }),
                 lost(Lost { names: 2, ..Lost::default() }),
                 lost(Lost { buffers_refused: 2, ..Lost::default() }),

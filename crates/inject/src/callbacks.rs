@@ -272,7 +272,11 @@ unsafe fn count_launch(shard: usize, work: u8, symbol: *const c_char) {
 fn report_unmarked(correlation: u32, work: u8) {
     let mut bytes = [0; wire::Unmarked::SIZE];
     sampling::unmarked(correlation, work).encode(&mut bytes);
-    report(&bytes);
+    lifecycle::guarded((), || {
+        if !QUEUE.append(&bytes, 0) {
+            add(&TOTALS.dropped_launches, 1);
+        }
+    });
 }
 
 #[cold]

@@ -7,7 +7,7 @@ use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use wire::launches::{BYTES, HANDED, Handed, Header, Launch, Slot, cause, free, offset, written};
+use wire::launches::{ABANDONED, BYTES, HANDED, Handed, Header, Launch, Slot, cause, free, offset, written};
 
 use crate::{known_stacks, lifecycle, sys};
 
@@ -121,10 +121,12 @@ unsafe fn write(memory: *mut Header, launch: Launch) -> bool {
         if state < free(place) {
             return false;
         }
-        let is_free = state == free(place);
-        if is_free
-            && next.compare_exchange_weak(place, place.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed).is_ok()
-        {
+        let claims =
+            || next.compare_exchange_weak(place, place.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if state == ABANDONED {
+            // Passed over: it belongs to the thread that claimed it.
+            claims();
+        } else if state == free(place) && claims() {
             for (to, word) in slot.words.iter().zip(launch.encode()) {
                 to.store(word, Ordering::Relaxed);
             }

@@ -239,14 +239,13 @@ impl Sender {
         }
     }
 
-    /// Sends what was counted, and how much was recorded.
-    fn report_sampling(&self) {
-        let Some(limiter) = &self.limiter else { return };
+    /// Queues what was counted, and how much was recorded; false if the queue is full.
+    fn report_sampling(&self) -> bool {
+        let Some(limiter) = &self.limiter else { return true };
         sampling::tick();
-        counting::send();
         let mut bytes = [0; wire::Sampling::SIZE];
         limiter.report().encode(&mut bytes);
-        QUEUE.append(&bytes, 0);
+        counting::send() && QUEUE.append(&bytes, 0)
     }
 
     /// Sends the devices, once, before any record that refers to them. `evidence` is not 0 if anything was launched:
@@ -361,7 +360,9 @@ impl Sender {
         while buffers::any_reader() {
             wakeup::pause(100_000);
         }
-        self.report_sampling();
+        while !self.report_sampling() {
+            self.send_queued(true, FOREVER)?;
+        }
         quirks::report();
         self.send_queued(true, FOREVER)?;
         let mut last = [0; wire::Cost::SIZE + wire::Totals::SIZE + wire::SessionEnd::SIZE];

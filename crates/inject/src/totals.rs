@@ -34,6 +34,8 @@ pub struct Totals {
     pub nameless: AtomicU64,
     /// Refused buffer requests.
     pub buffers_refused: AtomicU64,
+    /// Launches without a stack, or only counted, that did not fit into the queue.
+    pub dropped_launches: AtomicU64,
 }
 
 /// The process's counters.
@@ -50,6 +52,7 @@ pub static TOTALS: Totals = Totals {
     invalid: AtomicU64::new(0),
     nameless: AtomicU64::new(0),
     buffers_refused: AtomicU64::new(0),
+    dropped_launches: AtomicU64::new(0),
 };
 
 /// One cache line of the counters that every launch touches.
@@ -220,6 +223,7 @@ pub fn snapshot() -> wire::Totals {
         invalid: now.invalid.saturating_sub(before.invalid),
         nameless: now.nameless.saturating_sub(before.nameless),
         buffers_refused: now.buffers_refused.saturating_sub(before.buffers_refused),
+        dropped_launches: now.dropped_launches.saturating_sub(before.dropped_launches),
         failed: now.failed.saturating_sub(before.failed),
     }
 }
@@ -240,6 +244,7 @@ fn all() -> wire::Totals {
         invalid: TOTALS.invalid.load(Relaxed),
         nameless: TOTALS.nameless.load(Relaxed),
         buffers_refused: TOTALS.buffers_refused.load(Relaxed),
+        dropped_launches: TOTALS.dropped_launches.load(Relaxed),
         failed: sum(|shard| &shard.failed),
     }
 }

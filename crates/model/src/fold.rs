@@ -190,6 +190,7 @@ impl Fold {
             add(&mut ledger.lost.invalid_records, totals.invalid);
             add(&mut ledger.lost.names, totals.nameless);
             add(&mut ledger.lost.buffers_refused, totals.buffers_refused);
+            add(&mut ledger.lost.queue_full_launches, totals.dropped_launches);
         }
         let ended = |session: &SessionId| self.totals.get(session).is_some_and(|t| t.ended);
         let runs =

@@ -122,6 +122,8 @@ pub struct Lost {
     pub cupti_dropped: u64,
     /// Records dropped because the injected library's queue was full.
     pub queue_full: u64,
+    /// Launches without a stack, or only counted, dropped because that queue was full.
+    pub queue_full_launches: u64,
     /// Inconsistent records.
     pub invalid_records: u64,
     /// Kernels whose name did not fit into the name table.
@@ -141,6 +143,7 @@ impl Lost {
         let named = [
             self.cupti_dropped,
             self.queue_full,
+            self.queue_full_launches,
             self.invalid_records,
             self.names,
             self.buffers_refused,

@@ -66,7 +66,9 @@ impl Status {
             Event::Call(_) => self.calls = self.calls.map(|calls| calls + 1),
             Event::Loss(loss) => self.lost = self.lost.saturating_add(loss.count),
             Event::Totals(totals) => {
-                let dropped = totals.dropped_by_cupti.saturating_add(totals.dropped_queue_full);
+                let dropped = [totals.dropped_queue_full, totals.dropped_launches]
+                    .into_iter()
+                    .fold(totals.dropped_by_cupti, u64::saturating_add);
                 if totals.ended {
                     self.lost = self.lost.saturating_add(dropped);
                     self.dropped.remove(&totals.session);
@@ -177,6 +179,7 @@ mod tests {
                 invalid: 0,
                 nameless: 0,
                 buffers_refused: 0,
+                dropped_launches: 0,
                 ended,
             })
         };

@@ -9,6 +9,10 @@
 //! and then publishes it with its state; warpscope reads it and makes it free again. Neither waits for the other. If the next
 //! slot is not free, the launch goes through the probe. What is written here survives the process.
 //!
+//! A thread may end between the claim and the publication: it is cancelled, or a signal handler does not return to it. warpscope
+//! does not wait for it: it marks the slot as abandoned, and threads pass over it. Nobody but that thread writes to it any more, so if
+//! the thread was only slow, its launch is read when it is there.
+//!
 //! Which call handed over the work of a thread is known to the BPF programs only. They publish it in a map of
 //! [`HANDED`] words, which the library maps for reading: see [`Handed`].
 //!
@@ -37,7 +41,7 @@ pub struct Header {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Slot {
-    /// [`free`] or [`written`].
+    /// [`free`], [`written`] or [`ABANDONED`].
     pub state: AtomicU64,
     /// See [`Launch::encode`].
     pub words: [AtomicU64; WORDS],
@@ -57,6 +61,9 @@ pub const fn free(place: u64) -> u64 {
 pub const fn written(place: u64) -> u64 {
     free(place) + 1
 }
+
+/// The state of a slot that was claimed, but not written in time. Larger than all others.
+pub const ABANDONED: u64 = u64::MAX;
 
 /// A launch-class call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

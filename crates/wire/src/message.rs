@@ -328,6 +328,8 @@ messages! {
         nameless: u64,
         /// Buffer requests from CUPTI that were refused.
         buffers_refused: u64,
+        /// Launches neither recorded nor counted, because the queue to warpscope was full.
+        dropped_launches: u64,
         /// Launch-class calls that returned an error.
         failed: u64,
     }

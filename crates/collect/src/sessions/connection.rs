@@ -341,6 +341,7 @@ impl Connection {
             invalid: t.invalid,
             nameless: t.nameless,
             buffers_refused: t.buffers_refused,
+            dropped_launches: t.dropped_launches,
             ended: self.ended,
         })
     }

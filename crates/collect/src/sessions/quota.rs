@@ -64,9 +64,15 @@ pub struct Refused(Vec<(LossCause, u64)>);
 impl Refused {
     /// Counts one more.
     pub fn count(&mut self, cause: LossCause) {
+        self.add(cause, 1);
+    }
+
+    /// Counts several.
+    pub fn add(&mut self, cause: LossCause, more: u64) {
         match self.0.iter_mut().find(|(known, _)| *known == cause) {
-            Some((_, count)) => *count += 1,
-            None => self.0.push((cause, 1)),
+            _ if more == 0 => {}
+            Some((_, count)) => *count += more,
+            None => self.0.push((cause, more)),
         }
     }
 

@@ -64,6 +64,7 @@ pub fn events() -> Vec<Event> {
             invalid: 0,
             nameless: 0,
             buffers_refused: 0,
+            dropped_launches: 0,
             ended: true,
         }),
         Event::Totals(Totals {
@@ -79,6 +80,7 @@ pub fn events() -> Vec<Event> {
             invalid: 0,
             nameless: 0,
             buffers_refused: 0,
+            dropped_launches: 0,
             ended: false,
         }),
         Event::Exit(Exit { process: WORKER, time: START + 90 * MS }),

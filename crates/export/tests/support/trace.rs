@@ -122,6 +122,7 @@ pub fn events() -> Vec<Event> {
             invalid: 0,
             nameless: 0,
             buffers_refused: 0,
+            dropped_launches: 0,
             ended: true,
         }),
         Event::Loss(Loss { cause: LossCause::RingCalls, count: 2 }),

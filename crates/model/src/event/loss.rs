@@ -31,6 +31,8 @@ pub struct Totals {
     pub nameless: u64,
     /// Buffers refused to CUPTI.
     pub buffers_refused: u64,
+    /// Launches neither recorded nor counted, because the queue was full.
+    pub dropped_launches: u64,
     /// The session ended in order: all its records were sent.
     pub ended: bool,
 }
@@ -123,11 +125,13 @@ pub enum LossCause {
     ThreadsRefused = 54,
     /// Files that were not read because the process that reads them failed: names are missing.
     FilesUnread = 60,
+    /// Launches whose threads ended while they reported them.
+    UnwrittenLaunches = 50,
 }
 
 impl LossCause {
     /// All causes, by number.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 38] = [
         Self::RingLaunches,
         Self::RingStacks,
         Self::RingSamples,
@@ -165,6 +169,7 @@ impl LossCause {
         Self::ForeignStacks,
         Self::ThreadsRefused,
         Self::FilesUnread,
+        Self::UnwrittenLaunches,
     ];
 
     /// Returns the cause with this number.

@@ -80,6 +80,7 @@ fn totals(session: u32, kernels: u64, ended: bool) -> Totals {
         invalid: 4,
         nameless: 5,
         buffers_refused: 6,
+        dropped_launches: 7,
         ended,
     }
 }
@@ -180,8 +181,9 @@ fn ledger_counts_every_loss() {
     let lost = &ledger.lost;
     assert_eq!((lost.cupti_dropped, lost.queue_full, lost.invalid_records), (4, 6, 8));
     assert_eq!((lost.names, lost.buffers_refused, lost.join_evicted), (10, 12, 0));
+    assert_eq!(lost.queue_full_launches, 14);
     assert_eq!(lost.causes.len(), LossCause::ALL.len());
-    assert_eq!((lost.causes[&LossCause::RingStacks], lost.total()), (5, 45));
+    assert_eq!((lost.causes[&LossCause::RingStacks], lost.total()), (5, 59));
     assert_eq!(ledger.sessions_cut_off, 1);
     assert_eq!((ledger.samples, profile.cpu[&(IMAGE, StackId(1))]), (3, CpuWeight { count: 2, ns: 2000 }));
     assert_eq!((ledger.syncs, profile.waits), (1, CpuWeight { count: 1, ns: 5 }));

@@ -159,7 +159,7 @@ records! {
     25 = Failed { session, correlation, code }
     26 = Totals {
         session, ended, launches, kernels, kernel_ns, copies, memsets, syncs, dropped_by_cupti, dropped_queue_full, invalid,
-        nameless, buffers_refused,
+        nameless, buffers_refused, dropped_launches or 0,
     }
     27 = Loss { cause, count }
     28 = Note { text }

@@ -104,6 +104,7 @@ impl Sums {
                 invalid: lost(|totals| totals.invalid),
                 nameless: lost(|totals| totals.nameless),
                 buffers_refused: lost(|totals| totals.buffers_refused),
+                dropped_launches: lost(|totals| totals.dropped_launches),
                 ended: now.ended,
             }));
         }

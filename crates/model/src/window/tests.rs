@@ -222,6 +222,7 @@ fn zero_totals() -> Totals {
         invalid: 0,
         nameless: 0,
         buffers_refused: 0,
+        dropped_launches: 0,
         ended: false,
     }
 }

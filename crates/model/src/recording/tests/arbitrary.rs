@@ -331,9 +331,9 @@ fn rare() -> impl Strategy<Value = Event> {
         .prop_map(|(session, [node, original], time)| Event::NodeCopied(NodeCopied { session, node, original, time }));
     let destroyed =
         (session(), any::<u32>()).prop_map(|(session, graph)| Event::GraphDestroyed(GraphDestroyed { session, graph }));
-    let totals = (session(), any::<[u64; 11]>(), any::<bool>()).prop_map(|(session, n, ended)| {
+    let totals = (session(), any::<[u64; 12]>(), any::<bool>()).prop_map(|(session, n, ended)| {
         let [launches, kernels, kernel_ns, copies, memsets, syncs, ..] = n;
-        let [.., dropped_by_cupti, dropped_queue_full, invalid, nameless, buffers_refused] = n;
+        let [.., dropped_by_cupti, dropped_queue_full, invalid, nameless, buffers_refused, dropped_launches] = n;
         Event::Totals(Totals {
             session,
             launches,
@@ -347,6 +347,7 @@ fn rare() -> impl Strategy<Value = Event> {
             invalid,
             nameless,
             buffers_refused,
+            dropped_launches,
             ended,
         })
     });
