@@ -134,6 +134,8 @@ pub struct RecognisedLaunches {
     pub python: u64,
     /// Launches that the thread reported by itself, without the probe.
     pub unprobed: u64,
+    /// Launches that the probe saw.
+    pub probed: u64,
 }
 
 /// Why we close a connection.
@@ -342,8 +344,14 @@ impl Sessions {
         self.recognised.unprobed += 1;
     }
 
+    /// Counts a launch that the probe saw.
+    pub fn count_probed(&mut self, recognised: Recognised) {
+        self.count_recognised(recognised);
+        self.recognised.probed += 1;
+    }
+
     /// Counts a launch by the parts of its stack that the thread recognised itself.
-    pub fn count_recognised(&mut self, recognised: Recognised) {
+    fn count_recognised(&mut self, recognised: Recognised) {
         self.recognised.native += u64::from(recognised.native);
         self.recognised.python += u64::from(recognised.python);
     }

@@ -364,6 +364,9 @@ fn print_cost(Cost { tables, recognised }: &Cost, profile: &Profile, ended: Inst
         "warpscope: the program recognised the stacks of {} of {} launches, and the Python stacks of {}",
         recognised.native, profile.ledger.launches, recognised.python
     );
-    eprintln!("warpscope: the program reported {} launches without a probe", recognised.unprobed);
+    eprintln!(
+        "warpscope: the program reported {} launches without a probe; {} met the probe",
+        recognised.unprobed, recognised.probed
+    );
     eprintln!("warpscope: outputs were ready {:.3} s after the command exited", ended.elapsed().as_secs_f64());
 }

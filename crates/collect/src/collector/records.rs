@@ -162,7 +162,7 @@ impl<S: Sink> Collector<S> {
             let stack = self.handed_stack(image, taken, (marked.cause, tid), time);
             return Some(Event::NodeStack(NodeStack { session, mark: correlation, process, tid, time, stack }));
         }
-        sessions.count_recognised(marked.recognised);
+        sessions.count_probed(marked.recognised);
         let kind = LaunchKind::from_number(work as u8)?;
         let session = sessions.id(marked.session, process)?;
         if marked.python_hash != 0 {
