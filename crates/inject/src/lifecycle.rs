@@ -5,7 +5,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::{client, earlier_launches, sys, wakeup};
+use crate::{client, earlier_launches, gate, sys, wakeup};
 
 /// No session, or one that has not begun to record.
 const NEW: u8 = 0;
@@ -220,6 +220,7 @@ fn random() -> u64 {
 unsafe extern "C" fn at_fork_child() {
     let saved = sys::errno();
     end();
+    gate::forked();
     client::forked();
     crate::calls::end();
     close();
