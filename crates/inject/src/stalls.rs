@@ -13,7 +13,7 @@
 
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use cupti::ids::{domain, resource, result};
@@ -66,6 +66,21 @@ static SERIALISED: AtomicBool = AtomicBool::new(false);
 static ENDED: AtomicBool = AtomicBool::new(false);
 
 static STATE: Mutex<State> = Mutex::new(State::new());
+
+/// Contexts that were destroyed while the sender held the lock for too long: CUPTI must not be called for them any more.
+static DESTROYED: [AtomicPtr<c_void>; MOST_CONTEXTS] = [const { AtomicPtr::new(ptr::null_mut()) }; MOST_CONTEXTS];
+
+fn is_destroyed(context: *mut c_void) -> bool {
+    DESTROYED.iter().any(|destroyed| destroyed.load(Ordering::SeqCst) == context)
+}
+
+/// Replaces the first `old` by `new`.
+fn note_destroyed(old: *mut c_void, new: *mut c_void) {
+    let replaces =
+        |place: &AtomicPtr<c_void>| place.compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+    // There are as many places as samplers.
+    let _ = DESTROYED.iter().any(replaces);
+}
 
 struct State {
     samplers: Vec<Sampler>,
@@ -268,9 +283,17 @@ pub fn on_context(cbid: u32, context: *mut c_void) {
     let period = PERIOD.load(Ordering::Relaxed);
     let Some(cupti) = library::cupti().filter(|_| period != 0 && !context.is_null()) else { return };
     let Some(sampling) = &cupti.pc_sampling else { return };
-    let Some(mut state) = lock() else { return };
+    let Some(mut state) = lock() else {
+        if cbid != resource::CONTEXT_CREATED {
+            note_destroyed(ptr::null_mut(), context);
+        }
+        return;
+    };
     let state = &mut *state;
+    state.forget_destroyed();
     if cbid == resource::CONTEXT_CREATED {
+        // It may have the address of one that was not sampled.
+        note_destroyed(context, ptr::null_mut());
         let before = driver::free_memory(context);
         let begun = match state.samplers.len() < MOST_CONTEXTS && state.samplers.try_reserve(1).is_ok() {
             true => Sampler::begin(sampling, context, period, &mut state.reasons),
@@ -326,6 +349,7 @@ pub fn finish() {
         return;
     }
     let Some(mut state) = lock() else { return };
+    state.forget_destroyed();
     for sampler in core::mem::take(&mut state.samplers) {
         state.end(sampling, sampler);
         lifecycle::advance();
@@ -334,11 +358,25 @@ pub fn finish() {
 }
 
 impl State {
+    /// Removes the samplers of destroyed contexts. CUPTI may still write to their memory.
+    fn forget_destroyed(&mut self) {
+        while let Some(index) = self.samplers.iter().position(|sampler| is_destroyed(sampler.context)) {
+            let sampler = self.samplers.swap_remove(index);
+            note_destroyed(sampler.context, ptr::null_mut());
+            core::mem::forget(sampler);
+        }
+    }
+
     /// Collects the samples of all contexts.
     fn collect(&mut self) {
         let Some(cupti) = library::cupti() else { return };
         let Some(sampling) = &cupti.pc_sampling else { return };
+        self.forget_destroyed();
         for mut sampler in core::mem::take(&mut self.samplers) {
+            if is_destroyed(sampler.context) {
+                self.samplers.push(sampler);
+                continue;
+            }
             let outcome = match self.collect_from(sampling, &mut sampler) {
                 result::OUT_OF_MEMORY => self.restart(sampling, &mut sampler),
                 outcome => check("cuptiPCSamplingGetData", outcome),
