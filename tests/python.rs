@@ -106,8 +106,8 @@ fn check_path(python: &Python, path: &[String], stack: &[String]) {
 }
 
 /// Check that Python stacks which differ in one instruction, at every depth, are distinguished when launches repeat
-/// them, and that from 3.12 on the main thread recognises them itself, once it has learned them, which takes some milliseconds of
-/// the program's time. Other threads leave that to the probe.
+/// them, and that the main thread recognises them itself, once it has learned them, which takes some milliseconds of the program's time.
+/// Other threads leave that to the probe. Before 3.12 every launch used to meet the probe.
 #[test]
 fn one_different_instruction_is_another_stack() {
     const DEPTH: usize = 40;
@@ -135,11 +135,44 @@ fn one_different_instruction_is_another_stack() {
         assert_eq!(seen, [ROUNDS; DEPTH + 1], "{python} {thread}");
         let recognised = run.err().split("and the Python stacks of ").nth(1).and_then(|text| text.split('\n').next());
         let recognised: u64 = recognised.and_then(|count| count.parse().ok()).expect("how many were recognised");
-        let expected = if python.minor >= 12 && thread.is_empty() { launches / 2..launches } else { 0..1 };
+        let expected = if thread.is_empty() { launches / 2..launches } else { 0..1 };
         assert!(expected.contains(&recognised), "{python} {thread}: {recognised} of {launches}");
         // The others have Python frames that only the probe can read.
         let unprobed = unprobed(run.err());
         assert!(unprobed <= recognised && (recognised == 0 || unprobed > 0), "{python} {thread}: {unprobed}");
+    }
+}
+
+/// Check that launches from code objects that were freed and made again, at the same addresses, have the right name, file and line. On
+/// 3.11, 8 % of those that differed only in the line used to have a wrong one.
+#[test]
+fn remade_code_objects_are_distinguished() {
+    const ROUNDS: u64 = 150;
+    let script = script("remade.py");
+    for python in installed() {
+        let scene = Scene::new();
+        let command = format!("{python} {script} {ROUNDS}");
+        let mut recording = scene.record("--sim -q --gpu-only -o x.folded -o x.wscope", &command);
+        let run = Ended::of(recording.env("WARPSCOPE_SIM", "kernel_ns=1us")).exits(0);
+        let shared = run.out().split("shared ").nth(1).and_then(|n| n.trim().parse::<u64>().ok()).expect("a number");
+        assert!(shared > 0, "{python}: no address was used twice");
+        let mut launched: HashMap<&str, u64> = HashMap::new();
+        let folded = scene.read("x.folded");
+        for line in folded::read(&folded) {
+            let Some(kernel) = line.on_gpu() else { continue };
+            let parts: Vec<&str> = kernel.name.split('_').collect();
+            let expected = format!("{} ({}.py:{})", parts[0], parts[1], parts[2]);
+            let launcher = line.launcher();
+            let remade = |frame: &&&str| ["one (", "two ("].iter().any(|name| frame.starts_with(name));
+            assert_eq!(launcher.iter().filter(remade).collect::<Vec<_>>(), [&expected], "{python}");
+            *launched.entry(kernel.name).or_default() += line.weight;
+        }
+        assert_eq!(
+            (launched.len(), launched.values().all(|count| *count == 3 * ROUNDS)),
+            (16, true),
+            "{python}: {launched:?}"
+        );
+        assert_eq!(lost(&scene.report("x.wscope")), 0, "{python}");
     }
 }
 

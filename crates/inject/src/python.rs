@@ -6,6 +6,10 @@
 //! A thread's frames do not change while it is in a CUDA call, and nobody else frees them, with one exception: the thread
 //! that finalises the interpreter frees the states of all others. So the main thread's frames are read, which usually is
 //! the thread that finalises, and those of a thread that holds the interpreter's lock. Others are left to the probe.
+//!
+//! Before 3.12 code objects have no numbers, and a freed one may be followed by another at its address. Then what the probe
+//! distinguishes them by is read here too: fields, and the contents of names and line tables. All of it belongs to code objects that
+//! the thread's frames refer to.
 
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::{CStr, c_int, c_void};
@@ -13,7 +17,7 @@ use core::mem::transmute;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use wire::known::{MOST_PYTHON_FRAMES, Python, PythonHash};
+use wire::known::{Code, MOST_PYTHON_FRAMES, Python, PythonHash, code_tag, hash_bytes};
 
 use crate::{known_stacks, lifecycle};
 
@@ -116,12 +120,9 @@ unsafe fn hash_frames(layout: &Python, state: u64) -> u64 {
         if layout.frame_link != 0 && frame != 0 {
             frame = word(frame, layout.frame_link & 63);
         }
-        let versions = match layout.versions {
-            0 => word(state, layout.thread_interpreter).wrapping_add(layout.interpreter_versions.into()),
-            address => address,
-        };
-        let created = at(versions).cast::<u32>().read_volatile();
-        if frame == 0 || created == 0 {
+        let numbered = layout.code.words == 0;
+        let created = if numbered { created(layout, state) } else { 0 };
+        if frame == 0 || (numbered && created == 0) {
             return 0;
         }
         CALLERS.with(|callers| {
@@ -130,13 +131,115 @@ unsafe fn hash_frames(layout: &Python, state: u64) -> u64 {
                 if frame == 0 {
                     break;
                 }
-                let owner = at(frame.wrapping_add(layout.frame_owner.into())).cast::<u8>().read_volatile();
-                hash = hash.with(word(frame, layout.frame_code), word(frame, layout.frame_instruction), owner);
+                let code = word(frame, layout.frame_code);
+                let instruction = word(frame, layout.frame_instruction);
+                hash = if numbered {
+                    hash.with(code, instruction, byte(frame, layout.frame_owner))
+                } else if layout.frame_owner != 0 {
+                    hash.with(code ^ tag(&layout.code, code), instruction, byte(frame, layout.frame_owner))
+                } else {
+                    // A frame object: the instruction is an int, and the loop was entered for each.
+                    hash.with(code ^ tag(&layout.code, code), instruction as u32 as u64, 1)
+                };
                 frame = callers.follow(frame, word(frame, layout.frame_previous));
             }
             hash.stack(layout.image, created)
         })
     }
+}
+
+/// Returns the number of code objects created so far.
+///
+/// # Safety
+/// As [`hash_frames`].
+unsafe fn created(layout: &Python, state: u64) -> u32 {
+    // SAFETY: the fields of the thread state and of its interpreter are readable.
+    unsafe {
+        let versions = match layout.versions {
+            0 => word(state, layout.thread_interpreter).wrapping_add(layout.interpreter_versions.into()),
+            address => address,
+        };
+        at(versions).cast::<u32>().read_volatile()
+    }
+}
+
+/// Returns what distinguishes a code object from earlier ones at its address.
+///
+/// # Safety
+/// `code` must be a code object with this layout.
+#[inline(always)]
+unsafe fn tag(layout: &Code, code: u64) -> u64 {
+    // SAFETY: the object's fields are readable, and so are the objects that it owns.
+    unsafe {
+        code_tag(
+            hash_memory(code.wrapping_add(layout.fields.into()), 8 * u64::from(layout.words)),
+            hash_text(layout, word(code, layout.name)),
+            hash_text(layout, word(code, layout.file)),
+            hash_object(layout, word(code, layout.lines)),
+        )
+    }
+}
+
+/// Returns a hash of a str object: its own, if it has been computed, otherwise that of its characters.
+///
+/// # Safety
+/// There must be such an object.
+#[inline(always)]
+unsafe fn hash_text(layout: &Code, object: u64) -> u64 {
+    // SAFETY: the object's fields are readable, and so are its characters, which follow.
+    unsafe {
+        let hash = word(object, layout.text_length + 8);
+        let state = word(object, layout.text_state) as u32 >> layout.text_kind_shift;
+        if hash != u64::MAX || state & 8 == 0 {
+            return hash;
+        }
+        let data = if state & 16 != 0 { layout.text_ascii } else { layout.text_compact };
+        let bytes = word(object, layout.text_length).wrapping_mul(u64::from(state & 7));
+        hash_memory(object.wrapping_add(data.into()), bytes)
+    }
+}
+
+/// The same for a bytes object.
+///
+/// # Safety
+/// There must be such an object.
+#[inline(always)]
+unsafe fn hash_object(layout: &Code, object: u64) -> u64 {
+    // SAFETY: as above.
+    unsafe {
+        let hash = word(object, layout.bytes_size + 8);
+        if hash != u64::MAX {
+            return hash;
+        }
+        hash_memory(object.wrapping_add(layout.bytes_data.into()), word(object, layout.bytes_size))
+    }
+}
+
+/// # Safety
+/// The bytes must be readable, and begin at a multiple of 8: then whole words are.
+#[inline(always)]
+unsafe fn hash_memory(address: u64, bytes: u64) -> u64 {
+    hash_bytes(bytes, |block| {
+        let first = 32 * block;
+        core::array::from_fn(|index| {
+            let offset = first + 8 * index as u64;
+            match bytes.saturating_sub(offset) {
+                0 => 0,
+                // SAFETY: as the caller guarantees.
+                left => unsafe {
+                    let word = at(address.wrapping_add(offset)).cast::<u64>().read_volatile();
+                    if left >= 8 { word } else { word & ((1 << (8 * left)) - 1) }
+                },
+            }
+        })
+    })
+}
+
+/// # Safety
+/// There must be a readable byte at the address, plus the offset.
+unsafe fn byte(address: u64, offset: u16) -> u8 {
+    // SAFETY: as above.
+    unsafe { at(address.wrapping_add(offset.into())).cast::<u8>().read_volatile() }
 }
 
 /// # Safety

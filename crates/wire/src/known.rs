@@ -40,7 +40,7 @@ pub struct Header {
     pub pythons: [[PythonStack; PYTHON_PLACES]; PYTHON_ROWS],
 }
 
-/// Where a process that runs Python 3.12 or later has a thread's frames: offsets in bytes.
+/// Where a process that runs Python has a thread's frames: offsets in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Python {
@@ -64,8 +64,41 @@ pub struct Python {
     pub frame_code: u16,
     /// In a frame: the address of its instruction.
     pub frame_instruction: u16,
-    /// In a frame: a byte that says whether the interpreter's loop was entered here.
+    /// In a frame: a byte that says whether the interpreter's loop was entered here; 0 if it always is.
     pub frame_owner: u16,
+    /// What distinguishes code objects that are not numbered.
+    pub code: Code,
+}
+
+/// Code objects of Python before 3.12, which does not number them: another one may have the same address, and so may all that it
+/// refers to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Code {
+    /// The first field that distinguishes them.
+    pub fields: u16,
+    /// The number of words from there on; 0 if code objects are numbered.
+    pub words: u16,
+    /// Of those, the addresses of the name, the file and the line table.
+    pub name: u16,
+    /// See `name`.
+    pub file: u16,
+    /// See `name`.
+    pub lines: u16,
+    /// In a bytes object: its length; its hash follows.
+    pub bytes_size: u16,
+    /// In a bytes object: its data.
+    pub bytes_data: u16,
+    /// In a str object: its length; its hash follows.
+    pub text_length: u16,
+    /// In a str object: the state.
+    pub text_state: u16,
+    /// The lowest bit of the kind in the state.
+    pub text_kind_shift: u16,
+    /// In a str object: its characters, if they are ASCII.
+    pub text_ascii: u16,
+    /// Otherwise.
+    pub text_compact: u16,
 }
 
 /// A Python stack. A reader reads the hash, the id, and the hash again: the id is valid if both are the one it looks for.
@@ -95,6 +128,32 @@ pub const MOST_PYTHON_FRAMES: usize = 1024;
 const fn mix(hash: u64, value: u64) -> u64 {
     let hash = (hash ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     hash ^ (hash >> 29)
+}
+
+/// The most bytes of an object that are hashed.
+pub const MOST_HASHED: u64 = 4096;
+
+/// Returns the hash of `bytes` bytes. `block` returns four words, the n-th behind the start; what is behind the end is 0. The probe has the
+/// same function.
+#[inline]
+pub fn hash_bytes(bytes: u64, mut block: impl FnMut(u64) -> [u64; 4]) -> u64 {
+    let hashed = if bytes < MOST_HASHED { bytes } else { MOST_HASHED };
+    let mut lanes = [0; 4];
+    for number in 0..hashed.div_ceil(32) {
+        let words = block(number);
+        for (lane, word) in lanes.iter_mut().zip(words) {
+            *lane = mix(*lane, word);
+        }
+    }
+    let [first, second, third, fourth] = lanes;
+    mix(mix(mix(mix(first, second), third), fourth), bytes)
+}
+
+/// Returns what distinguishes a code object: the hashes of its fields, its name, its file and its line table. The probe has the same
+/// function.
+#[inline]
+pub const fn code_tag(fields: u64, name: u64, file: u64, lines: u64) -> u64 {
+    mix(mix(mix(fields, name), file), lines) | 1
 }
 
 /// The hash of a thread's Python frames, from the innermost outwards: a sum in which each frame has its own factor, because sums are
@@ -128,7 +187,7 @@ impl PythonHash {
 }
 
 const _: () = {
-    assert!(size_of::<Header>() == 56 + 16 * PYTHON_ROWS * PYTHON_PLACES);
+    assert!(size_of::<Header>() == 80 + 16 * PYTHON_ROWS * PYTHON_PLACES);
 };
 
 #[cfg(test)]

@@ -40,9 +40,10 @@ struct {
 
 /*
  * Takes the Python stack of the current thread, sends it if it is new, and returns its id; 0 if there is none. `hash` is
- * that of the thread's frames, as the thread itself computed it, or 0; `*known` says whether it was enough.
+ * that of the thread's frames, as the thread itself computed it, or 0; `*known` says whether it was enough. `*quick` is the hash that was
+ * computed here or confirmed, 0 if there is none.
  */
-static __always_inline u64 take_python_of_thread(u32 image, u32 pid, u64 time, u64 hash, bool *known)
+static __always_inline u64 take_python_of_thread(u32 image, u32 pid, u64 time, u64 hash, bool *known, u64 *quick)
 {
 	struct python_process *process = bpf_map_lookup_elem(&python_processes, &image);
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -55,8 +56,10 @@ static __always_inline u64 take_python_of_thread(u32 image, u32 pid, u64 time, u
 	cache = bpf_task_storage_get(&python_caches, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	id = cache && hash ? recall_python(cache, hash) : 0;
 	*known = id != 0;
+	*quick = hash;
 	if (id)
 		return id;
+	*quick = 0;
 	python = bpf_task_storage_get(&launch_python, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!python) {
 		count_loss(LOSS_WALK);
@@ -65,7 +68,9 @@ static __always_inline u64 take_python_of_thread(u32 image, u32 pid, u64 time, u
 	python->scratch.image = image;
 	python->scratch.pid = pid;
 	python->scratch.time = time;
-	return take_python(&python->scratch, &python->thread, cache, process);
+	id = take_python(&python->scratch, &python->thread, cache, process);
+	*quick = python->scratch.quick;
+	return id;
 }
 
 /*
@@ -96,9 +101,10 @@ static __always_inline void take_both(struct pt_regs *ctx, u64 ip, u64 sp, struc
 				      u64 *native, u64 *python)
 {
 	bool known;
+	u64 quick;
 
 	*native = take_native(ctx, ip, sp, image, pid_tgid, time);
-	*python = take_python_of_thread(image->id, pid_tgid >> 32, time, 0, &known);
+	*python = take_python_of_thread(image->id, pid_tgid >> 32, time, 0, &known, &quick);
 }
 
 /* If the stack was just walked, sends the thread what it needs to recognise it. */
@@ -126,6 +132,7 @@ static __always_inline void offer_memo(const struct launch_record *record)
 static __always_inline void take_launch(struct pt_regs *ctx, struct image *image, u64 pid_tgid, struct launch_record *record)
 {
 	bool known = false;
+	u64 quick = 0;
 
 	record->stack = PT_REGS_PARM4(ctx);
 	if (record->stack) {
@@ -134,11 +141,10 @@ static __always_inline void take_launch(struct pt_regs *ctx, struct image *image
 		record->stack = take_native(ctx, PT_REGS_IP(ctx), PT_REGS_SP(ctx), image, pid_tgid, record->time);
 		offer_memo(record);
 	}
-	record->python = take_python_of_thread(record->image, record->pid, record->time, PT_REGS_PARM5(ctx), &known);
-	if (known) {
+	record->python = take_python_of_thread(record->image, record->pid, record->time, PT_REGS_PARM5(ctx), &known, &quick);
+	record->python_hash = quick;
+	if (known)
 		record->cpu |= LAUNCH_PYTHON_KNOWN;
-		record->python_hash = PT_REGS_PARM5(ctx);
-	}
 }
 
 static __always_inline int launch(struct pt_regs *ctx)

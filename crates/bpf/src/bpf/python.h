@@ -95,6 +95,19 @@ static __always_inline u64 read_frame(struct python_walker *walker, u64 address)
 	return PYTHON_PAGE;
 }
 
+/* Odd, so that no power of it is 0. */
+#define PYTHON_FACTOR 0xd1342543de82ef95ull
+
+/* Adds a frame to the hash that identifies cached stacks. */
+static __always_inline void add_to_quick(struct python_scratch *scratch, const struct python_process *process, const u8 *copy,
+					 u64 code)
+{
+	u64 instruction = instruction_word(process, copy) ^ (u64)entry_byte(process, copy) << 56;
+
+	scratch->quick += mix(code * PYTHON_FACTOR, instruction) * scratch->factor;
+	scratch->factor *= PYTHON_FACTOR;
+}
+
 static long python_step(u32 index, struct python_walker *walker)
 {
 	struct python_scratch *scratch = walker->scratch;
@@ -145,13 +158,11 @@ static long python_step(u32 index, struct python_walker *walker)
 	frame->flags = flags;
 	scratch->hash = mix(mix(scratch->hash, code ^ tag), (u64)flags << 32 | instruction);
 	scratch->depth = depth + 1;
+	if (process->kind != PYTHON_SHIMS)
+		add_to_quick(scratch, process, copy, code ^ tag);
 	return 0;
 }
 
-/* Odd, so that no power of it is 0. */
-#define PYTHON_FACTOR 0xd1342543de82ef95ull
-
-/* Adds one frame to the hash that identifies cached stacks. */
 static long hash_frame(u32 index, struct python_walker *walker)
 {
 	struct python_scratch *scratch = walker->scratch;
@@ -168,10 +179,7 @@ static long hash_frame(u32 index, struct python_walker *walker)
 	}
 	copy = scratch->bytes + at;
 	scratch->frame = field_word(copy, process->frame_previous);
-	scratch->quick += mix(field_word(copy, process->frame_code) * PYTHON_FACTOR,
-			      instruction_word(process, copy) ^ (u64)entry_byte(process, copy) << 56) *
-			  scratch->factor;
-	scratch->factor *= PYTHON_FACTOR;
+	add_to_quick(scratch, process, copy, field_word(copy, process->frame_code));
 	return 0;
 }
 
@@ -264,10 +272,17 @@ static __always_inline u64 walk_python(struct python_walker *walker)
 	/* Without a count of code objects, a check is valid for this walk only. */
 	if (!scratch->made)
 		scratch->look = 1ull << 32 | ++walker->thread->walks;
+	/* Before 3.12 the tags are part of the hash that identifies cached stacks, and only the walk reads them. */
+	if (walker->process->kind != PYTHON_SHIMS) {
+		scratch->quick = 0;
+		scratch->factor = 1;
+	}
 	scratch->window_bytes = 0;
 	scratch->hash = scratch->image;
 	scratch->depth = 0;
 	bpf_loop(PYTHON_STEPS, python_step, walker, 0);
+	if (walker->process->kind != PYTHON_SHIMS)
+		scratch->quick = mix(mix(scratch->quick, scratch->image), 0);
 	if (!scratch->depth)
 		return 0;
 	id = mix(scratch->hash, record->flags) | 1;
@@ -308,7 +323,8 @@ static __always_inline void first_frame(struct python_walker *walker)
 
 /*
  * Takes the current thread's Python stack, sends it if it is new, and returns its id; 0 if there is none. `cache` is
- * the thread's cache, if it is used. A separate function for the verifier.
+ * the thread's cache, if it is used. Leaves the hash by which the thread can recognise it in `quick`, or 0. A separate function for
+ * the verifier.
  */
 __noinline u64 take_python(struct python_scratch *scratch, struct python_thread *thread, struct python_cache *cache,
 			   struct python_process *process)
@@ -319,12 +335,12 @@ __noinline u64 take_python(struct python_scratch *scratch, struct python_thread 
 
 	if (!process || !scratch || !thread)
 		return 0;
+	scratch->quick = 0;
 	scratch->wanted = bpf_get_current_task_btf()->thread.fsbase;
 	known = thread->image == scratch->image && read_state(&walker, thread->state);
 	if (known)
 		first_frame(&walker);
 	/* A freed thread state has no frames, so a cached stack can be used without searching the list. */
-	scratch->quick = 0;
 	if (known && scratch->frame && cache && scratch->made) {
 		hash_frames(&walker);
 		id = recall_python(cache, scratch->quick);
@@ -340,7 +356,9 @@ __noinline u64 take_python(struct python_scratch *scratch, struct python_thread 
 	if (!scratch->frame)
 		return 0;
 	id = walk_python(&walker);
-	if (cache && scratch->quick && id && !(scratch->record.flags & PYTHON_STACK_BROKEN))
+	if (!id || scratch->record.flags & PYTHON_STACK_BROKEN)
+		scratch->quick = 0;
+	if (cache && scratch->quick)
 		remember_python(cache, scratch->quick, id);
 	return id;
 }

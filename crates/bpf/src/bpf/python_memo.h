@@ -6,7 +6,7 @@
  * interpreter's loop was entered there. A hash of these is cheap: frames are close together and are read a page at a
  * time. Distinguishing code objects from earlier ones at the same addresses is slow. It is not needed while the
  * interpreter has not created a code object: then the same hash means the same stack. Interpreters count code objects
- * from 3.12 on; in older versions each stack is walked in full.
+ * from 3.12 on. In older versions what distinguishes code objects is part of the hash, which is known only after a walk.
  *
  * The injected library can compute the same hash from inside the process, where reading the frames costs little, and
  * passes it to the marker. It finds a stack only if it equals a hash that was computed here.
@@ -21,7 +21,7 @@
 #define PYTHON_MEMO_PLACES 3
 
 struct python_memo {
-	u64 hash; /* of the frames without their code objects' tags, and of the number of code objects created; 0: empty */
+	u64 hash; /* of the frames, and of the number of code objects created or of their tags; 0: empty */
 	u64 id;
 };
 

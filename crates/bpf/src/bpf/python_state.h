@@ -45,6 +45,7 @@ struct python_thread {
 #define PYTHON_PAGE 4096
 #define PYTHON_STATE_BYTES 256
 #define PYTHON_TAG_WORDS 12
+#define PYTHON_BLOCK 32
 /* The most thread states searched. */
 #define PYTHON_MOST_THREADS 1024
 
@@ -70,7 +71,9 @@ struct python_scratch {
 	/* A part of a page of frames, then a separate frame. */
 	u8 bytes[PYTHON_PAGE + PYTHON_FRAME_BYTES + 8];
 	u8 state_bytes[PYTHON_STATE_BYTES + 8];
-	u64 tag[PYTHON_TAG_WORDS];
+	u64 tag[1]; /* the number of a code object */
+	/* What is being hashed, and zeros behind it. */
+	u8 content[PYTHON_LINES + PYTHON_BLOCK] __attribute__((aligned(8)));
 	struct python_stack_record record;
 	struct python_code_record code;
 };
@@ -117,27 +120,96 @@ static __always_inline u64 user_word(u64 address)
 	return word;
 }
 
+/* Four hashes of every fourth word each: they do not wait for each other. */
+struct python_hasher {
+	struct python_scratch *scratch;
+	u64 lanes[4];
+};
+
+static long hash_block(u32 index, struct python_hasher *hasher)
+{
+	u64 at = (u64)index * PYTHON_BLOCK;
+	const u64 *words;
+
+	if (at > PYTHON_LINES - PYTHON_BLOCK)
+		return 1;
+	words = (const u64 *)(hasher->scratch->content + at);
+	for (u32 i = 0; i < 4; i++)
+		hasher->lanes[i] = mix(hasher->lanes[i], words[i]);
+	return 0;
+}
+
 /*
- * A value that distinguishes a code object from earlier ones at its address; 0 if it cannot be read. Words are weighted
- * by position: sums are faster than a chain of mix(). A str object has its hash after its length.
+ * Leaves bytes of the process in `content`, at most PYTHON_LINES of them, and returns their hash; 0 if they cannot be read.
+ * wire::known has the same function. A separate function for the verifier.
+ */
+__noinline u64 hash_memory(struct python_scratch *scratch, u64 address, u64 bytes)
+{
+	struct python_hasher hasher = { .scratch = scratch };
+	u64 read = bytes > PYTHON_LINES ? PYTHON_LINES : bytes;
+	u64 *lanes = hasher.lanes;
+
+	if (!scratch || bpf_probe_read_user(scratch->content, read, (void *)address))
+		return 0;
+	__builtin_memset(scratch->content + read, 0, PYTHON_BLOCK);
+	bpf_loop((read + PYTHON_BLOCK - 1) / PYTHON_BLOCK, hash_block, &hasher, 0);
+	return mix(mix(mix(mix(lanes[0], lanes[1]), lanes[2]), lanes[3]), bytes);
+}
+
+/* A hash of a str object: its own, which is after its length, if it has been computed. */
+static __always_inline u64 hash_text(struct python_scratch *scratch, const struct python_process *process, u64 object)
+{
+	u64 hash = user_word(object + process->text_length + 8), length = user_word(object + process->text_length);
+	u32 state = user_word(object + process->text_state) >> process->text_kind_shift;
+
+	/* As in read_text(). */
+	if (hash != ~0ull || !(state & 8))
+		return hash;
+	return hash_memory(scratch, object + (state & 16 ? process->text_ascii : process->text_compact),
+			   length * (state & 7));
+}
+
+/* The same for a bytes object. */
+static __always_inline u64 hash_bytes(struct python_scratch *scratch, const struct python_process *process, u64 object)
+{
+	u64 hash = user_word(object + process->bytes_size + 8);
+
+	if (hash != ~0ull)
+		return hash;
+	return hash_memory(scratch, object + process->bytes_data, user_word(object + process->bytes_size));
+}
+
+/* A field of a code object that is in `content`, from `code_tag` on. */
+static __always_inline u64 tagged_word(struct python_scratch *scratch, const struct python_process *process, u16 offset)
+{
+	return *(u64 *)(scratch->content + ((offset - process->code_tag) & 0xf8));
+}
+
+/*
+ * A value that distinguishes a code object from earlier ones at its address; 0 if it cannot be read. From 3.12 on it has a number
+ * that is never used twice. Before that, all its fields may equal those of an earlier one, and so may the addresses of its
+ * name, its file and its lines: then their contents distinguish them.
  */
 static __always_inline u64 read_tag(struct python_scratch *scratch, const struct python_process *process, u64 code)
 {
-	u64 tag = 0, weight = 0x9e3779b97f4a7c15ull, words = process->code_tag_words;
-	u32 name = (u32)(process->code_name - process->code_tag) / 8;
+	u64 words = process->code_tag_words, tag, name, file, lines;
 
-	if (words > PYTHON_TAG_WORDS || bpf_probe_read_user(scratch->tag, 8 * words, (void *)(code + process->code_tag)))
+	if (words > PYTHON_TAG_WORDS)
 		return 0;
-	for (u32 i = 0; i < PYTHON_TAG_WORDS; i++) {
-		if (i >= words)
-			break;
-		tag += (scratch->tag[i] ^ scratch->tag[i] >> 32) * weight;
-		weight = weight * 0xd1342543de82ef95ull + 2;
+	if (process->kind == PYTHON_SHIMS) {
+		if (bpf_probe_read_user(scratch->tag, sizeof(scratch->tag[0]), (void *)(code + process->code_tag)))
+			return 0;
+		return mix(scratch->tag[0], words) | 1;
 	}
-	/* Without a version number all its fields may equal those of another one: then their names distinguish them. */
-	if (process->kind != PYTHON_SHIMS && name < PYTHON_TAG_WORDS)
-		tag += user_word(scratch->tag[name] + process->text_length + 8) * weight;
-	return mix(tag, words) | 1;
+	tag = hash_memory(scratch, code + process->code_tag, 8 * words);
+	if (!tag)
+		return 0;
+	name = tagged_word(scratch, process, process->code_name);
+	file = tagged_word(scratch, process, process->code_file);
+	lines = tagged_word(scratch, process, process->code_lines);
+	tag = mix(tag, hash_text(scratch, process, name));
+	tag = mix(tag, hash_text(scratch, process, file));
+	return mix(tag, hash_bytes(scratch, process, lines)) | 1;
 }
 
 /* Reads a thread state; true if it belongs to the requested thread. */

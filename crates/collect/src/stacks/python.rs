@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use bpf::{PythonCode, PythonFrame, PythonKind, PythonMaps, PythonProcess, PythonStack};
+use bpf::{PythonCode, PythonFrame, PythonMaps, PythonProcess, PythonStack};
 use model::event::{
     ADDRESS, Event, Frame, FrameKind, Mapping, NamedFrame, ProcessId, Stack, StackEnd, StackId, Symbol,
 };
@@ -20,7 +20,7 @@ use symbols::{
     python::{self, Interpreter, Kind, Native, Part, Python, Unsupported},
 };
 
-use self::layout::layout;
+use self::layout::{layout, shared_layout};
 use crate::sink::Sink;
 
 /// Libraries that the interpreter itself calls.
@@ -169,24 +169,9 @@ impl Pythons {
         stack.end == StackEnd::Whole && !stack.frames.iter().any(is_interpreter)
     }
 
-    /// Returns the layout with which threads of an image can hash their own frames. Older interpreters do not count code
-    /// objects, so that equal hashes do not prove equal stacks.
+    /// Returns the layout with which threads of an image can hash their own frames.
     pub fn shared_layout(&self, image: ProcessId) -> Option<wire::known::Python> {
-        let process = self.images.get(&image)?.process.as_ref()?;
-        let counted = process.versions != 0 || process.interpreter_versions != 0;
-        (counted && process.kind == PythonKind::Shims as u16).then_some(wire::known::Python {
-            versions: process.versions,
-            interpreter_versions: process.interpreter_versions,
-            image: image.0,
-            thread_interpreter: process.thread_interpreter,
-            thread_id: process.thread_id,
-            thread_frame: process.thread_frame,
-            frame_link: process.frame_link,
-            frame_previous: process.frame_previous,
-            frame_code: process.frame_code,
-            frame_instruction: process.frame_instruction,
-            frame_owner: process.frame_owner,
-        })
+        shared_layout(self.images.get(&image)?.process.as_ref()?, image.0)
     }
 
     /// Adds the frames of a Python stack.

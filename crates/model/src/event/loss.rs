@@ -126,7 +126,7 @@ pub enum LossCause {
     /// Files that were not read because the process that reads them failed: names are missing.
     FilesUnread = 60,
     /// Launches whose threads ended while they reported them.
-    UnwrittenLaunches = 50,
+    UnwrittenLaunches = 61,
 }
 
 impl LossCause {

@@ -14,7 +14,7 @@ struct launch_record {
 	__u64 session;
 	__u64 stack;
 	__u64 python; /* the Python part's id, 0 if there is none */
-	__u64 python_hash; /* by which it was found, otherwise 0 */
+	__u64 python_hash; /* by which the thread can recognise it, or 0 */
 	__u64 time;
 	__u32 pid;
 	__u32 tid;

@@ -1,4 +1,4 @@
-//! The layout of an interpreter, for the BPF programs.
+//! The layout of an interpreter, for the BPF programs and for the threads of the process.
 
 use bpf::{PythonKind, PythonProcess};
 use symbols::python::{Frames, Interpreter};
@@ -50,4 +50,42 @@ pub(super) fn layout(interpreter: &Interpreter, bias: u64) -> PythonProcess {
             Frames::Shims => PythonKind::Shims,
         } as u16,
     }
+}
+
+/// Converts the layout to the form that threads use. `None` if code objects have numbers, but it is not known where they are counted:
+/// then equal hashes do not prove equal stacks.
+pub(super) fn shared_layout(process: &PythonProcess, image: u32) -> Option<wire::known::Python> {
+    let numbered = process.kind == PythonKind::Shims as u16;
+    if numbered && process.versions == 0 && process.interpreter_versions == 0 {
+        return None;
+    }
+    let code = wire::known::Code {
+        fields: process.code_tag,
+        words: process.code_tag_words,
+        name: process.code_name,
+        file: process.code_file,
+        lines: process.code_lines,
+        bytes_size: process.bytes_size,
+        bytes_data: process.bytes_data,
+        text_length: process.text_length,
+        text_state: process.text_state,
+        text_kind_shift: process.text_kind_shift,
+        text_ascii: process.text_ascii,
+        text_compact: process.text_compact,
+    };
+    Some(wire::known::Python {
+        versions: process.versions,
+        interpreter_versions: process.interpreter_versions,
+        image,
+        thread_interpreter: process.thread_interpreter,
+        thread_id: process.thread_id,
+        thread_frame: process.thread_frame,
+        frame_link: process.frame_link,
+        frame_previous: process.frame_previous,
+        frame_code: process.frame_code,
+        frame_instruction: process.frame_instruction,
+        // A frame object has no such byte.
+        frame_owner: if numbered { process.frame_owner } else { process.frame_entry },
+        code: if numbered { wire::known::Code::default() } else { code },
+    })
 }
