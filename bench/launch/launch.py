@@ -1,8 +1,9 @@
 """Enters the launch loop from Python: DEPTH Python frames above a ctypes call.
 
-    launch.py LIBRARY LAUNCHES DEPTH each|many
+    launch.py LIBRARY LAUNCHES DEPTH PATHS each|many
 
-`many`: one call makes all launches, so that the interpreter's own time does not count. `each`: one call per launch.
+`many`: one call makes all launches, so that the interpreter's own time does not count. `each`: one call per launch, from PATHS functions
+in turn.
 Prints `us_per_launch N`, like the program without Python.
 """
 import ctypes
@@ -22,11 +23,18 @@ def many(launches):
     return library.launch_many(launches)
 
 
+def make_paths(count):
+    scope = {"launch_one": library.launch_one}
+    exec("".join("def path_%d(number):\n    launch_one(number)\n" % path for path in range(count)), scope)
+    return [scope["path_%d" % path] for path in range(count)]
+
+
 def each(launches):
     launch_one = library.launch_one
+    paths = make_paths(int(sys.argv[4])) if sys.argv[4] != "1" else [launch_one]
     begin = time.perf_counter()
     for number in range(1, launches + 1):
-        launch_one(number)
+        paths[number * 7919 % len(paths)](number)
     # The number of a full queue: this call waits for the GPU.
     launch_one(512)
     return (time.perf_counter() - begin) * 1e6 / launches
@@ -43,4 +51,4 @@ def main(launches, depth, loop):
     print("us_per_launch %.4f" % descend(depth, loop, launches))
 
 
-main(int(sys.argv[2]), int(sys.argv[3]), {"many": many, "each": each}[sys.argv[4]])
+main(int(sys.argv[2]), int(sys.argv[3]), {"many": many, "each": each}[sys.argv[5]])

@@ -23,10 +23,44 @@ static double now_us(void)
     return t.tv_sec * 1e6 + t.tv_nsec * 1e-3;
 }
 
+/* Call paths that launch with the same registers: the bits of a path's number choose between two functions on each level. */
+enum { LEVELS = 10 };
+static long paths = 1, path;
+static void step_0(int level);
+static void step_1(int level);
+
+__attribute__((noinline)) static void next_level(int level)
+{
+    if (level == 0)
+        launch_once();
+    else if (path >> (level - 1) & 1)
+        step_1(level - 1);
+    else
+        step_0(level - 1);
+    __asm__ volatile("" ::: "memory");
+}
+
+__attribute__((noinline)) static void step_0(int level)
+{
+    next_level(level);
+    __asm__ volatile("" ::: "memory");
+}
+
+__attribute__((noinline)) static void step_1(int level)
+{
+    next_level(level);
+    __asm__ volatile("# not folded into step_0" ::: "memory");
+}
+
 __attribute__((noinline)) static void launch_loop(long launches)
 {
     for (long i = 1; i <= launches; i++) {
-        launch_once();
+        /* A prime, so that all paths take their turns. */
+        path = i * 7919 % paths;
+        if (paths > 1)
+            next_level(LEVELS);
+        else
+            launch_once();
         if (i % QUEUE == 0)
             wait_for_gpu();
     }
@@ -78,12 +112,13 @@ static long parse_count(const char *text, long least, long most, const char *wha
 
 static int run(int argc, char **argv)
 {
-    if (argc < 2 || argc > 3) {
-        fprintf(stderr, "usage: launch LAUNCHES [DEPTH]\n");
+    if (argc < 2 || argc > 4) {
+        fprintf(stderr, "usage: launch LAUNCHES [DEPTH [PATHS]]\n");
         return 2;
     }
     long launches = parse_count(argv[1], 1, 1000000000, "LAUNCHES");
     int depth = argc > 2 ? (int)parse_count(argv[2], 0, MAX_DEPTH, "DEPTH") : 10;
+    paths = argc > 3 ? parse_count(argv[3], 1, 1 << LEVELS, "PATHS") : 1;
     descend(depth, WARM_UP);
     double begin = now_us();
     descend(depth, launches);

@@ -5,6 +5,7 @@
     bench/launch/run.py --sim --warpscope target/release/warpscope       the simulated GPU; needs cc, root
     bench/launch/run.py --sim --warpscope ... --python python3.12        the same loop entered from Python
     bench/launch/run.py --sim --warpscope NEW --baseline OLD             also under another build of warpscope
+    bench/launch/run.py --sim --warpscope ... --paths 300                from 300 call paths with the same registers
 
 All run alternately, so that a machine that slows down affects all of them equally. Prints medians. A round whose
 profiler recorded nothing is an error, not a fast round.
@@ -100,7 +101,7 @@ class Bench:
             self.program, self.variables = build_for_gpu(directory, library)
 
     def command(self):
-        loop = [self.program, self.arguments.launches, self.arguments.depth]
+        loop = [self.program, self.arguments.launches, self.arguments.depth, self.arguments.paths]
         if self.arguments.python is None:
             return loop
         return [self.arguments.python, HERE / "launch.py", *loop, "each" if self.arguments.each else "many"]
@@ -213,6 +214,7 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--python", metavar="PYTHON", help="enter the loop from Python, with this interpreter")
     parser.add_argument("--each", action="store_true", help="with --python: make one call from Python per launch")
+    parser.add_argument("--paths", type=int, default=1, help="call paths that launch with the same registers; with --python, requires --each")
     parser.add_argument("--depth", type=int, help="frames above the launch loop: host frames (default 10) or Python frames (default 30)")
     parser.add_argument("--record-option", action="append", default=[], help="additional option for warpscope record")
     parser.add_argument("--bpf-time", action="store_true", help="also measure the time of the BPF program, which adds some overhead")
@@ -220,10 +222,12 @@ def parse_arguments():
     arguments = parser.parse_args()
     if arguments.each and not arguments.python:
         parser.error("--each requires --python")
+    if arguments.python and arguments.paths > 1 and not arguments.each:
+        parser.error("--paths with --python requires --each")
     if arguments.depth is None:
         arguments.depth = 30 if arguments.python else 10
-    if arguments.launches < 1 or arguments.rounds < 1 or not 0 <= arguments.depth <= 1000:
-        parser.error("launches and rounds must be at least 1, depth must be 0 to 1000")
+    if arguments.launches < 1 or arguments.rounds < 1 or not 0 <= arguments.depth <= 1000 or not 1 <= arguments.paths <= 1024:
+        parser.error("launches and rounds must be at least 1, depth must be 0 to 1000, paths must be 1 to 1024")
     arguments.warpscope = os.path.abspath(arguments.warpscope)
     arguments.baseline = arguments.baseline and os.path.abspath(arguments.baseline)
     if arguments.baseline and arguments.bpf_time:
@@ -243,6 +247,7 @@ def main():
             "launches": arguments.launches,
             "rounds": arguments.rounds,
             "depth": arguments.depth,
+            "paths": arguments.paths,
             "python": arguments.python,
             "each": arguments.each,
         }
