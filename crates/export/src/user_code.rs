@@ -49,7 +49,7 @@ fn is_of_program(frame: &NamedFrame, program: &str) -> bool {
     frame.kind == FrameKind::Native
         && &*frame.module == program
         && !program.starts_with("python")
-        && (is_informative(&frame.name) || &*frame.name == "main")
+        && (is_informative(&frame.name) || split_place(&frame.name).0 == "main")
 }
 
 /// Returns the index of the first frame of the thread itself, after those of the code that started it.
@@ -221,5 +221,12 @@ mod tests {
         ];
         assert_eq!(innermost(&native, "app"), Some(2));
         assert_eq!(innermost(&native[..2], "app"), Some(1));
+        let with_lines = [
+            frame(Native, "main (hello.c:17)", "app"),
+            frame(Native, "cudaLaunchKernel", "libcudart.so.12"),
+            frame(Native, "[libcuda.so.1]", "libcuda.so.1"),
+        ];
+        assert_eq!(innermost(&with_lines, "app"), Some(0), "main is user code, with its line, too");
+        assert_eq!(path(&with_lines, "app"), ["main (hello.c:17)"]);
     }
 }
