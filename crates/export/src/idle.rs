@@ -156,12 +156,11 @@ fn causes<'a>(
 
 /// Returns why a thread waited.
 pub fn wait_reason(profile: &Profile, charge: &Charge) -> String {
-    let point = match charge.cause {
-        Cause::Waiting(reason) => profile.counters.points.get(&reason),
-        _ => None,
-    };
-    let frames = charge.stack.map(|stack| profile.frames(stack)).unwrap_or_default();
-    point.map_or("[waiting]", |point| waits::reason(point, &frames)).to_owned()
+    match charge.cause {
+        Cause::Waiting(reason) => waits::reason_of(profile, reason, charge.stack),
+        _ => waits::WAITING,
+    }
+    .to_owned()
 }
 
 fn share(part: u64, whole: u64) -> f64 {

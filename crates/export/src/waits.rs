@@ -2,7 +2,7 @@
 
 use cuda::calls::Role;
 use model::{
-    event::{Counter, CounterId, CounterPoint, NamedFrame, OFF_CPU, SHORT_WAITS},
+    event::{Counter, CounterId, CounterPoint, NamedFrame, OFF_CPU, PointId, ProcessId, SHORT_WAITS, StackId},
     profile::Profile,
 };
 
@@ -10,6 +10,8 @@ use model::{
 const CPU: &str = "[waiting for a CPU]";
 /// Page faults.
 const MEMORY: &str = "[waiting for memory]";
+/// Waits whose reason is not in the recording.
+pub const WAITING: &str = "[waiting]";
 /// Waits in a call that waits for the GPU.
 const GPU: &str = "[waiting for the GPU]";
 
@@ -50,6 +52,35 @@ pub fn reason<'a>(reason: &'a CounterPoint, stack: &[NamedFrame]) -> &'a str {
         _ if stack.iter().any(waits_for_gpu) => GPU,
         reason => reason,
     }
+}
+
+/// Returns the reason of a wait, by its point and its stack.
+pub fn reason_of(profile: &Profile, point: PointId, stack: Option<StackId>) -> &str {
+    match (profile.counters.points.get(&point), stack) {
+        (Some(point), Some(stack)) => reason(point, &profile.frames(stack)),
+        (Some(point), None) => &point.function,
+        (None, _) => WAITING,
+    }
+}
+
+/// The waits of one stack for one reason.
+pub struct Waited<'a> {
+    pub process: ProcessId,
+    /// Absent for short waits, which have none.
+    pub stack: Option<StackId>,
+    pub reason: &'a str,
+    pub ns: u64,
+    pub count: u64,
+}
+
+/// Returns all time off the CPU, except that of warpscope's own code.
+pub fn all(profile: &Profile) -> impl Iterator<Item = Waited<'_>> {
+    let hits = counter(profile).into_iter().flat_map(|id| profile.counters.of(id));
+    hits.filter(|(_, _, stack, _)| !profile.is_injected(*stack)).map(|(point, process, stack, hits)| {
+        let stack = (!without_stack(point)).then_some(stack);
+        let reason = reason_of(profile, point.id, stack);
+        Waited { process, stack, reason, ns: hits.weight, count: hits.count }
+    })
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ use crate::{
     names::SessionKernels,
     stalls,
     trace::{is_trace, jsonl::TraceLines},
+    waits,
 };
 
 /// Writes each event that the view shows. Mappings, symbols and name tables are not written: they are resolved.
@@ -248,8 +249,7 @@ impl Lines<'_> {
                 stream: (e.stream != u32::MAX).then_some(e.stream),
             }),
             Event::Wait(e) => {
-                let points = &self.profile.counters.points;
-                let reason = points.get(&e.reason).map_or("[waiting]", |point| &point.function);
+                let reason = waits::reason_of(self.profile, e.reason, Some(e.stack));
                 let (pid, stack) = (self.pid(e.process), self.stack(e.stack)?);
                 let dur_ns = e.end.saturating_sub(e.start);
                 self.line(&Line::Wait { ts_ns: e.start, dur_ns, pid, tid: e.tid, reason, stack })
@@ -333,7 +333,11 @@ impl Lines<'_> {
                     return Ok(());
                 };
                 let Some(counter) = counters.all.get(&point.counter) else { return Ok(()) };
-                let function = Some(point.function.as_str()).filter(|function| !function.is_empty());
+                let function = match waits::is_off_cpu(counter) {
+                    true => waits::reason_of(self.profile, e.point, Some(e.stack)),
+                    false => &point.function,
+                };
+                let function = Some(function).filter(|function| !function.is_empty());
                 let (pid, stack) = (self.pid(e.process), self.stack(e.stack)?);
                 let weight = (!counter.weight.is_empty()).then_some(e.weight);
                 self.line(&Line::Hits { event: &counter.name, function, pid, stack, count: e.count, weight })

@@ -26,6 +26,7 @@ use crate::{
     tables,
     trace::{json_line::library, labels::off_cpu, reading::Reader},
     user_code::UserCode,
+    waits,
 };
 use schema::Tables;
 use table::Cell;
@@ -231,8 +232,7 @@ impl Recorded<'_, '_> {
     }
 
     fn wait(&mut self, wait: &Wait) -> io::Result<()> {
-        let profile = self.profile;
-        let reason = profile.counters.points.get(&wait.reason).map_or("[waiting]", |point| &point.function);
+        let reason = waits::reason_of(self.profile, wait.reason, Some(wait.stack));
         let stack = Some(self.stack(wait.process, wait.stack)?);
         self.waited("off CPU", wait.process, Some(wait.tid), (wait.start, Some(wait.end)), reason, None, stack)
     }

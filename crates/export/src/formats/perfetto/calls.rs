@@ -11,6 +11,7 @@ use crate::{
         json_line::library,
         labels::{OFF_CPU, off_cpu},
     },
+    waits,
 };
 
 impl Trace<'_> {
@@ -68,8 +69,7 @@ impl Trace<'_> {
     /// Writes a wait of a thread that launches GPU work.
     pub(super) fn wait(&mut self, wait: &Wait) -> io::Result<()> {
         let track = self.track(Track::OffCpu(wait.process, wait.tid))?;
-        let reason = self.profile.counters.points.get(&wait.reason).map_or("[waiting]", |point| &point.function);
-        let name = self.interned.name(reason);
+        let name = self.interned.name(waits::reason_of(self.profile, wait.reason, Some(wait.stack)));
         let stack = self.interned.stack(wait.stack);
         let point = Point { time: wait.start, track, name };
         let end = Some(wait.end.max(wait.start));
