@@ -172,15 +172,13 @@ impl<'a> Gather<'a> {
         let mut samples: HashMap<(ProcessId, u32, StackId), u64> = HashMap::new();
         let mut launches: HashMap<(ProcessId, u32, StackId), u64> = HashMap::new();
         let mut counted: BTreeMap<ProcessId, u64> = BTreeMap::new();
-        // The ledger does not count these either.
-        let end = self.profile.end.map_or(u64::MAX, |end| end.time);
         for event in events {
             match event {
                 Event::Sample(sample) if view.cpu => {
                     let sum = samples.entry((sample.process, sample.tid, sample.stack)).or_default();
                     *sum = sum.saturating_add(sample.weight);
                 }
-                Event::Launch(launch) if view.gpu && launch.time < end => {
+                Event::Launch(launch) if view.gpu => {
                     *launches.entry((launch.process, launch.tid, launch.stack)).or_default() += 1;
                 }
                 Event::Counted(event) if view.gpu => {
@@ -190,6 +188,10 @@ impl<'a> Gather<'a> {
                 }
                 _ => {}
             }
+        }
+        // The ledger does not count these either.
+        for (thread, after) in &self.profile.launched_after_end {
+            launches.entry(*thread).and_modify(|count| *count = count.saturating_sub(*after));
         }
         if view.cpu {
             let kind = self.kind("cpu", Measure::Time);

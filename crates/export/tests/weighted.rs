@@ -5,7 +5,7 @@ mod support;
 use std::{collections::BTreeMap, fs, process::Command};
 
 use export::{Format, View};
-use model::event::{Event, Mapping, ProcessId, Rank, SessionId};
+use model::event::{Event, LaunchKind, Mapping, ProcessId, Rank, SessionId};
 use serde_json::Value;
 use support::pprof::Pprof;
 
@@ -22,6 +22,24 @@ fn events() -> Vec<Event> {
     let (session, variable) = (SessionId(1), "RANK".to_owned());
     events.insert(end, Event::Rank(Rank { session, rank: Some(3), local: None, variable, mps: false }));
     events
+}
+
+/// Check that launches after the end count if their work was reported, as in the ledger, and only then.
+#[test]
+fn launches_after_the_end_count_with_their_work() {
+    let mut events = events();
+    let before = support::fold(&events).ledger.launches;
+    let (ms, kind) = (support::MS, LaunchKind::Kernel);
+    events.push(support::launch(0, 900, kind, 101 * ms, 1));
+    events.push(support::launch(0, 901, kind, 102 * ms, 1));
+    events.push(support::activity(0, 900, 0, 7, 103 * ms, ms, support::kernel(1)));
+    assert_eq!(support::fold(&events).ledger.launches, before + 1);
+    let pprof = Pprof::read(&support::bytes(Format::Pprof, &events, View::default()));
+    assert_eq!(pprof.total("launches"), before + 1);
+    let view = View { table: export::Table::Threads, ..View::default() };
+    let threads = support::export(Format::Csv, &events, view);
+    let launches = threads.lines().skip(1).map(|row| row.rsplit(',').next().expect(row).parse::<u64>().expect(row));
+    assert_eq!(launches.sum::<u64>(), before + 1, "{threads}");
 }
 
 fn speedscope(events: &[Event]) -> Value {

@@ -326,6 +326,7 @@ fn stacks_missing(profile: &Profile) -> u64 {
     let gpu = profile.gpu.keys().flat_map(|key| key.stack.into_iter().chain(key.capture));
     let cpu = profile.cpu.keys().map(|(_, stack)| *stack);
     let pending = profile.pending.keys().map(|(_, stack, _)| *stack);
+            *profile.launched_after_end.entry((launch.process, launch.tid, launch.stack)).or_default() += 1;
     let counters = &profile.counters;
     let has_stack = |point: &PointId| counters.points.get(point).is_none_or(|point| point.function != SHORT_WAITS);
     let counted = counters.hits.keys().filter(|(point, ..)| has_stack(point)).map(|(_, _, stack)| *stack);

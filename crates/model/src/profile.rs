@@ -69,6 +69,8 @@ pub struct Profile {
     pub pageable: FxHashMap<(ProcessId, Option<StackId>, Direction), GpuWeight>,
     /// Launches whose activity never arrived.
     pub pending: FxHashMap<(ProcessId, StackId, LaunchKind), u64>,
+    /// Launches after the end of the recording whose work was not reported, by thread and stack: not part of it.
+    pub launched_after_end: FxHashMap<(ProcessId, u32, StackId), u64>,
     /// The shapes of kernels by device and index of the kernel, a limited number of each.
     pub shapes: FxHashMap<(u32, u32), FxHashMap<Shape, GpuWeight>>,
     /// Distinct kernel names, demangled for display; [`What::Kernel`] indexes them.
