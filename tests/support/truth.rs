@@ -69,7 +69,7 @@ impl Truth {
             ("kernels", self.kernels),
             ("copies", self.copies),
             ("memsets", self.memsets),
-            ("host_waits", self.waits),
+            ("host_waits", self.waits + number(report, "copy_waits")),
             ("matched", self.delivered()),
             ("unmatched_activities", 0),
             ("pending_launches", self.produced - self.delivered()),

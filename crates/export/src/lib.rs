@@ -26,6 +26,7 @@ pub mod flame_tree;
 pub mod formats;
 mod helper_programs;
 pub mod idle;
+mod host_waits;
 mod lanes;
 mod launch_lengths;
 pub mod losses;

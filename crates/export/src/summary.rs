@@ -17,7 +17,8 @@ use crate::{
     events::Events,
     findings,
     flame_cache::Flames,
-    flame_tree::{Flame, Line},
+    flame_tree::Flame,
+    host_waits::HostWaits,
     idle, losses, memory,
     names::{self, GpuFrames},
     occupancy::{self, ShapeOccupancy},
@@ -71,6 +72,7 @@ impl Summary {
         let occupancy = occupancy::all(profile);
         let sampling = Sampling::of(profile);
         let trace = TraceSummary::of(profile);
+        let waits = HostWaits::of(profile);
         let mut lost = ledger.lost.clone();
         for cause in LossCause::ALL {
             lost.causes.entry(cause).or_default();
@@ -102,11 +104,13 @@ impl Summary {
             kernel_time_delivered_ns: ledger.kernel_ns_delivered,
             gpu_busy_ns: working().fold(0, |sum, device| sum.saturating_add(device.busy_ns)),
             gpu_idle_ns: working().fold(0, |sum, d| sum.saturating_add(wall_ns.saturating_sub(d.busy_ns))),
-            host_wait_ns: profile.waits.ns,
-            host_waits: profile.waits.count,
+            host_wait_ns: waits.all.ns,
+            host_waits: waits.all.count,
+            copy_wait_ns: waits.copies.ns,
+            copy_waits: waits.copies.count,
             launches,
             launches_per_second: if wall_ns == 0 { 0.0 } else { launches as f64 * 1e9 / wall_ns as f64 },
-            launch_each_ns: profile.launching.ns.checked_div(profile.launching.count),
+            launch_each_ns: waits.launch_each_ns(),
             kernels: ledger.kernels.saturating_add(estimated.kernels),
             copies: ledger.copies,
             memsets: ledger.memsets,

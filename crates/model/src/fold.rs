@@ -15,6 +15,7 @@
 
 mod blame;
 mod busy;
+mod copy_calls;
 mod counter_samples;
 mod describe;
 mod devices;
@@ -35,6 +36,7 @@ pub use self::busy::BusyTime;
 pub use self::divide::divide;
 pub use self::gpu::{NAME_LOST, size_class};
 use self::{
+    copy_calls::CopyCalls,
     gpu::{GpuTime, count_times},
     spread::{Counted, Known, estimate, spread},
 };
@@ -69,6 +71,7 @@ pub struct Fold {
     images: FxHashMap<(usize, u32), ProcessId>,
     noted: FxHashSet<String>,
     memory: Allocations,
+    copy_calls: CopyCalls,
 }
 
 impl Fold {
@@ -100,7 +103,7 @@ impl Fold {
 
     /// Adds the next event, and reports every activity that it settles: none, one, or several that were waiting.
     pub fn push_with(&mut self, event: &Event, mut on_joined: impl FnMut(Joined<'_>)) {
-        let Self { causes, gpu, profile, .. } = self;
+        let Self { causes, gpu, profile, copy_calls, .. } = self;
         match event {
             Event::Launch(launch) => {
                 profile.note_time(launch.time);
@@ -109,12 +112,13 @@ impl Fold {
                 }
                 gpu.ranks.launch(launch.session);
                 profile.sampled.without_stack += u64::from(launch.stack == StackId::NOT_SAMPLED);
-                causes.launch(launch, |cause| settle(cause, gpu, profile, &mut on_joined));
+                copy_calls.launch(launch);
+                causes.launch(launch, |cause| settle(cause, gpu, copy_calls, profile, &mut on_joined));
             }
             Event::Activity(activity) => {
                 profile.note_time(activity.start.max(activity.end));
                 gpu.receive(activity, &mut profile.ledger);
-                causes.activity(activity, |cause| settle(cause, gpu, profile, &mut on_joined));
+                causes.activity(activity, |cause| settle(cause, gpu, copy_calls, profile, &mut on_joined));
             }
             Event::Sample(sample) => {
                 profile.note_time(sample.time);
@@ -128,6 +132,7 @@ impl Fold {
             Event::NodeCreated(_) | Event::NodeStack(_) | Event::NodeCopied(_) | Event::GraphDestroyed(_) => {
                 causes.note(event);
             }
+            Event::Returned(returned) => copy_calls.returned(returned, profile),
             Event::Sync(sync) => self.wait(sync),
             Event::Wait(wait) => {
                 profile.note_time(wait.end);
@@ -219,8 +224,8 @@ impl Fold {
 
     /// Ends the fold, and reports the activities whose launch never arrived.
     pub fn finish_with(mut self, mut on_joined: impl FnMut(Joined<'_>)) -> Profile {
-        let Self { causes, gpu, profile, .. } = &mut self;
-        causes.finish(|cause| settle(cause, gpu, profile, &mut on_joined));
+        let Self { causes, gpu, profile, copy_calls, .. } = &mut self;
+        causes.finish(|cause| settle(cause, gpu, copy_calls, profile, &mut on_joined));
         gpu.number_devices(profile);
         profile.ranks = std::mem::take(&mut gpu.ranks).finish();
         let of_session = |session| profile.sessions.get(&session).map(|info| info.process);
@@ -292,7 +297,13 @@ fn add(sum: &mut u64, amount: u64) {
 }
 
 #[inline]
-fn settle(cause: Cause<'_>, gpu: &mut GpuTime, profile: &mut Profile, on_joined: &mut impl FnMut(Joined<'_>)) {
+fn settle(
+    cause: Cause<'_>,
+    gpu: &mut GpuTime,
+    copy_calls: &mut CopyCalls,
+    profile: &mut Profile,
+    on_joined: &mut impl FnMut(Joined<'_>),
+) {
     match cause {
         Cause::Ran(joined) => {
             let Joined { launch, activity, capture } = joined;
@@ -307,11 +318,15 @@ fn settle(cause: Cause<'_>, gpu: &mut GpuTime, profile: &mut Profile, on_joined:
             if let Some(launch) = launch.filter(|_| !profile.stalls.totals.is_empty()) {
                 gpu.stalled.ran(launch, &mut profile.stalls);
             }
+            if let Some(launch) = launch {
+                copy_calls.ran(launch, activity.end, profile);
+            }
             gpu.settle(&joined, process, range);
             on_joined(joined);
         }
         Cause::Pending(launch) if profile.end.is_some_and(|end| launch.time >= end.time) => {
             gpu.launched_after_end += 1;
+            *profile.launched_after_end.entry((launch.process, launch.tid, launch.stack)).or_default() += 1;
         }
         Cause::Pending(launch) => {
             let key: (ProcessId, StackId, LaunchKind) = (launch.process, launch.stack, launch.kind);
@@ -326,7 +341,6 @@ fn stacks_missing(profile: &Profile) -> u64 {
     let gpu = profile.gpu.keys().flat_map(|key| key.stack.into_iter().chain(key.capture));
     let cpu = profile.cpu.keys().map(|(_, stack)| *stack);
     let pending = profile.pending.keys().map(|(_, stack, _)| *stack);
-            *profile.launched_after_end.entry((launch.process, launch.tid, launch.stack)).or_default() += 1;
     let counters = &profile.counters;
     let has_stack = |point: &PointId| counters.points.get(point).is_none_or(|point| point.function != SHORT_WAITS);
     let counted = counters.hits.keys().filter(|(point, ..)| has_stack(point)).map(|(_, _, stack)| *stack);

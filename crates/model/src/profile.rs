@@ -85,9 +85,11 @@ pub struct Profile {
     pub assigned: Assigned,
     /// Samples of instructions on GPUs; empty unless they were requested.
     pub stalls: Stalls,
-    /// Time the host waited for the GPU, and how often.
+    /// Time the host waited for the GPU in synchronising calls, and how often.
     pub waits: CpuWeight,
-    /// Time in launch-class calls whose length is known, and their number.
+    /// Copies whose call returned after the copy, by the stack of the call. Those that block have waited for the GPU.
+    pub late_copies: FxHashMap<(ProcessId, StackId), LateCopies>,
+    /// Time in other launch-class calls whose length is known, and their number.
     pub launching: CpuWeight,
     /// Traced calls.
     pub calls: Calls,
@@ -268,6 +270,15 @@ pub struct CpuWeight {
     pub count: u64,
     /// Nanoseconds.
     pub ns: u64,
+}
+
+/// Copies whose call returned after the copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LateCopies {
+    /// Time from the beginning of each call to the end of its copy.
+    pub waited: CpuWeight,
+    /// Time in the calls.
+    pub calls: CpuWeight,
 }
 
 /// GPU time for one key.

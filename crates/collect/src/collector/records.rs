@@ -219,7 +219,8 @@ impl<S: Sink> Collector<S> {
 
     /// Pushes the end of a thread's last launch. A trace has the whole call.
     pub(super) fn launch_returned(&mut self, session: SessionId, returned: Option<(u32, u64)>) {
-        if let (Some((correlation, took)), None) = (returned, &self.trace) {
+        let traced = self.trace.as_ref().is_some_and(|trace| !trace.beside_profile);
+        if let Some((correlation, took)) = returned.filter(|_| !traced) {
             self.sink.push(&Event::Returned(Returned { session, correlation, took }));
         }
     }

@@ -11,6 +11,7 @@ use text::units::{count, percent, time};
 
 use super::finding::{Evidence, Finding, Kind, share};
 use crate::{
+    host_waits::HostWaits,
     idle::DeviceIdle,
     user_code::{Place, UserCode},
 };
@@ -62,7 +63,7 @@ pub fn bound(profile: &Profile, devices: &[DeviceIdle]) -> Option<Finding> {
 
 /// The program waits for the GPU again and again, and the GPU then waits for the program.
 pub fn waits(profile: &Profile, code: &UserCode<'_>, devices: &[DeviceIdle]) -> Option<Finding> {
-    let waits = profile.waits;
+    let waits = HostWaits::of(profile).all;
     let idle = devices.iter().map(|device| device.idle_share).fold(0.0, f64::max);
     let waiting = share(waits.ns, profile.wall_ns());
     if waits.count < MANY_WAITS || waiting < WAITING || idle < IDLE {

@@ -98,16 +98,21 @@ pub struct Summary {
     pub gpu_busy_ns: u64,
     /// Time in which a GPU that was used at all was idle, added over those GPUs.
     pub gpu_idle_ns: u64,
-    /// Time that host threads waited for a GPU, as reported by CUPTI, added over threads.
+    /// Time that host threads waited for a GPU, added over threads: in calls that synchronise, as reported by CUPTI, and in
+    /// copies that block.
     pub host_wait_ns: u64,
     /// Number of such waits.
     pub host_waits: u64,
+    /// Of `host_wait_ns`, the time in copies that block, until the copy had ended.
+    pub copy_wait_ns: u64,
+    /// Of `host_waits`, the copies that block.
+    pub copy_waits: u64,
 
     /// Launch-class calls.
     pub launches: u64,
     /// The same per second.
     pub launches_per_second: f64,
-    /// The mean time of such a call, if it is known.
+    /// The mean time of such a call, without those that waited for their copy, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launch_each_ns: Option<u64>,
     /// Kernels.

@@ -155,8 +155,15 @@ impl Page {
         }
         self.line(&parts.join(", "));
         if s.host_waits > 0 {
-            let waits = counted(s.host_waits, "wait", "waits");
-            self.line(&format!("host threads waited {} for the GPU, in {waits}", time(s.host_wait_ns)));
+            let synchronisations = s.host_waits.saturating_sub(s.copy_waits);
+            let mut waits = Vec::new();
+            if synchronisations > 0 {
+                waits.push(counted(synchronisations, "wait", "waits"));
+            }
+            if s.copy_waits > 0 {
+                waits.push(counted(s.copy_waits, "blocking copy", "blocking copies"));
+            }
+            self.line(&format!("host threads waited {} for the GPU, in {}", time(s.host_wait_ns), waits.join(" and ")));
         }
     }
 

@@ -125,10 +125,7 @@ impl Fold {
                 profile.stalls.totals.insert(totals.session, *totals);
             }
             Event::Launch(_) | Event::Activity(_) | Event::Sample(_) | Event::Call(_) | Event::Switch(_) => {}
-            Event::Returned(returned) => {
-                profile.launching.count += 1;
-                profile.launching.ns = profile.launching.ns.saturating_add(returned.took);
-            }
+            Event::Returned(_) => {}
             Event::Failed(_) | Event::Captured(_) | Event::Empty(_) | Event::Sync(_) | Event::Wait(_) => {}
             Event::NodeCreated(_) | Event::NodeStack(_) | Event::NodeCopied(_) | Event::GraphDestroyed(_) => {}
             Event::Tensor(_) | Event::TensorFreed(_) | Event::Shutdown(_) => {}

@@ -8,10 +8,10 @@ use super::*;
 use crate::{
     event::{
         Activity, Captured, Counter, CounterId, CounterPoint, Device, Direction, End, Exit, Failed, Frame, Hits,
-        KernelName, Launch, Loss, Mode, NodeCopied, NodeCreated, Note, Origin, PointId, Process, Sample, Session,
-        StackEnd, Start, Work,
+        KernelName, Launch, Loss, Mode, NodeCopied, NodeCreated, Note, Origin, PointId, Process, Returned, Sample,
+        Session, StackEnd, Start, Work,
     },
-    profile::{CpuWeight, GpuKey, GpuWeight, What},
+    profile::{CpuWeight, GpuKey, GpuWeight, LateCopies, What},
     recording::{Reader, Writer},
 };
 
@@ -438,4 +438,37 @@ fn launches_after_the_end_need_reported_work() {
     fold.push(&Event::End(End { time: 100, status: None }));
     let ledger = fold.finish().ledger;
     assert_eq!((ledger.launches, ledger.launches_matched, ledger.launches_pending), (3, 2, 1));
+}
+
+/// Check that copies whose call returns after them are known, and that others are launches, in any order of the events.
+#[test]
+fn copies_that_block_are_waits() {
+    let copying = |correlation, time| {
+        let Event::Launch(launch) = launch(0, correlation, time, 100) else { panic!("a launch") };
+        Event::Launch(Launch { kind: LaunchKind::Copy, ..launch })
+    };
+    let returned = |correlation, took| Event::Returned(Returned { session: SessionId(0), correlation, took });
+    let profile = fold(&[
+        session(0),
+        // It blocks: the wait lasts until its copy ends.
+        copying(1, 10_000),
+        returned(1, 7_000_000),
+        activity(0, 1, (20_000, 6_010_000), copy(1 << 20)),
+        // It returns before its copy.
+        copying(2, 8_000_000),
+        activity(0, 2, (8_100_000, 8_200_000), copy(1 << 20)),
+        returned(2, 6_000),
+        // Its copy is over, but it took no longer than a launch.
+        activity(0, 3, (9_000_100, 9_000_200), copy(16)),
+        copying(3, 9_000_000),
+        returned(3, 1_000),
+        launch(0, 4, 9_500_000, 100),
+        returned(4, 500),
+        activity(0, 4, (9_600_000, 9_700_000), kernel(1)),
+    ]);
+    let late =
+        LateCopies { waited: CpuWeight { count: 1, ns: 6_000_000 }, calls: CpuWeight { count: 1, ns: 7_000_000 } };
+    assert_eq!(profile.late_copies.into_iter().collect::<Vec<_>>(), [((IMAGE, StackId(100)), late)]);
+    assert_eq!(profile.waits, CpuWeight::default());
+    assert_eq!(profile.launching, CpuWeight { count: 3, ns: 7_500 });
 }
