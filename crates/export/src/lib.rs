@@ -16,6 +16,7 @@
 
 use std::io;
 
+mod cpu;
 pub mod diff;
 pub mod energy;
 mod events;
@@ -25,8 +26,8 @@ mod flame_cache;
 pub mod flame_tree;
 pub mod formats;
 mod helper_programs;
-pub mod idle;
 mod host_waits;
+pub mod idle;
 mod lanes;
 mod launch_lengths;
 pub mod losses;

@@ -13,7 +13,7 @@ use model::{
 use text::units::hundredths;
 
 use crate::{
-    energy,
+    cpu, energy,
     events::Events,
     findings,
     flame_cache::Flames,
@@ -149,7 +149,7 @@ impl Summary {
             top_kernels: top_kernels(profile, &occupancy),
             top_paths: top_paths(&flames.gpu(), gpu_time_ns),
             top_lines: top_lines(profile, &code, gpu_time_ns),
-            top_functions: top_functions(&cpu.lines, cpu_time_ns),
+            top_functions: top_functions(profile, cpu_time_ns),
             copies_by_direction: copies(profile),
             gpu_imbalance: imbalance(&devices),
             devices,
@@ -331,19 +331,13 @@ fn top_lines(profile: &Profile, code: &UserCode<'_>, gpu_time_ns: u64) -> Vec<Pa
         .collect()
 }
 
-fn top_functions(lines: &[Line], cpu_time_ns: u64) -> Vec<Function> {
-    let mut functions = BTreeMap::new();
-    for line in lines {
-        if let Some(innermost) = line.frames.last() {
-            functions.entry(innermost.clone()).or_insert_with(crate::flame_tree::Weight::default).add(line.weight);
-        }
-    }
-    top(functions, |weight| weight.amount)
+fn top_functions(profile: &Profile, cpu_time_ns: u64) -> Vec<Function> {
+    top(cpu::by_function(profile), |weight| weight.ns)
         .map(|(name, weight)| Function {
-            name: name.to_string(),
-            ns: weight.amount,
-            samples: weight.samples,
-            share: share(weight.amount, cpu_time_ns),
+            name,
+            ns: weight.ns,
+            samples: weight.count,
+            share: share(weight.ns, cpu_time_ns),
         })
         .collect()
 }

@@ -44,6 +44,12 @@ impl Place {
     }
 }
 
+/// Returns a frame without its line: `load (data.py)`. What is summed by function has no line of its own.
+pub(crate) fn without_line(frame: &str) -> String {
+    let (function, place) = split_place(frame);
+    place.rsplit_once(':').map_or_else(|| function.to_owned(), |(file, _)| format!("{function}{file})"))
+}
+
 /// Whether a native frame is a function of the executable. Those of an interpreter are not user code.
 fn is_of_program(frame: &NamedFrame, program: &str) -> bool {
     frame.kind == FrameKind::Native

@@ -8,7 +8,7 @@ use text::units::time;
 use super::finding::{Evidence, Finding, Kind, share};
 use crate::{
     idle::{DeviceIdle, IdleCause, ThreadState},
-    user_code::Place,
+    user_code::{Place, without_line},
 };
 
 /// Between its first and its last work, a GPU that is idle for a smaller share is well used.
@@ -78,8 +78,8 @@ pub fn start(profile: &Profile, devices: &[DeviceIdle]) -> Option<Finding> {
     })
 }
 
-/// A cause as it is named in a title: all time in one function, by its most expensive line; all launches; or all that is
-/// unknown.
+/// A cause as it is named in a title: all time in one function, with its line if that is all in one; all launches; or all
+/// that is unknown.
 struct Named {
     text: String,
     doing: ThreadState,
@@ -99,6 +99,10 @@ fn named(causes: &[IdleCause]) -> Vec<Named> {
             (_, None) => (("[unknown]", ""), "[unknown]".to_owned(), None),
         };
         let sum = sums.entry(key).or_insert(Named { text, doing: cause.cause, place, ns: 0 });
+        if sum.place != cause.place && sum.place.is_some() {
+            // A line would claim the time of others.
+            sum.text = without_line(&sum.text);
+        }
         sum.ns = sum.ns.saturating_add(cause.ns);
     }
     let mut all: Vec<Named> = sums.into_values().collect();

@@ -91,7 +91,7 @@ fn idle_gpus_come_first_and_name_the_line() {
     add_idle(&mut profile, 1, Cause::Launching, Some(1));
     add_idle(&mut profile, 1, Cause::Unknown, None);
     let [finding] = &found(&profile)[..] else { panic!("one finding") };
-    assert_eq!(finding.title, "GPU 0 idle 40 % of 10.0 s: 20 % load (data.py:88), 10 % [unknown], 10 % launching");
+    assert_eq!(finding.title, "GPU 0 idle 40 % of 10.0 s: 20 % load (data.py), 10 % [unknown], 10 % launching");
     let numbers: Vec<String> = finding.evidence.iter().map(super::Evidence::text).collect();
     let expected = ["idle 4.00 s", "from intervals 1.00 s", "from samples 2.00 s", "without evidence 1.00 s"];
     assert_eq!(numbers, expected);

@@ -253,7 +253,8 @@ function findings(app) {
   }
   const busiest = summary.top_functions[0];
   if (busiest) {
-    const frame = recording.names.indexOf(busiest.name);
+    // A function has no line; its frames do.
+    const frame = recording.names.findIndex(name => name.replace(/:\d+\)$/, ')') === busiest.name);
     lines.push({ parts: ['top function on the CPU ', [shorten(busiest.name, 90)], `: ${formatTime(busiest.ns)} of ${formatTime(summary.cpu_time_ns)}`],
       show: frame > 0 && recording.cpu.node.length ? { tab: 'flame', weight: 'cpu', view: 'down', sel: { kind: 'f', id: frame }, zoom: null } : null });
   }
