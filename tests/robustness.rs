@@ -19,7 +19,10 @@ use crate::support::{
 
 /// The number of samples whose stacks reach the outermost frame, and of all samples.
 fn whole(report: &Value) -> (u64, u64) {
-    (report["cpu_stack_ends"]["whole"].as_u64().unwrap_or(0), number(report, "cpu_samples"))
+    (
+        report["cpu_stack_ends"]["whole"].as_u64().unwrap_or(0),
+        number(report, "cpu_samples") + number(report, "own_samples"),
+    )
 }
 
 /// Check that, if warpscope is stopped when its command starts, stacks may be truncated until it knows the mappings, but not

@@ -58,7 +58,7 @@ pub struct IdleCause {
     pub place: Option<Place>,
     /// Idle time.
     pub ns: u64,
-    /// Its share of the time in `span_ns`; before the first work, of the recording.
+    /// Its share of the recorded time.
     pub share: f64,
     /// The samples that it is based on.
     pub samples: u64,
@@ -78,6 +78,19 @@ pub enum ThreadState {
     Unknown,
     /// Several causes, added up.
     Other,
+}
+
+impl ThreadState {
+    /// Returns its name, as in JSON.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Waiting => "waiting",
+            Self::Launching => "launching",
+            Self::Unknown => "unknown",
+            Self::Other => "other",
+        }
+    }
 }
 
 /// Returns the idle times of the GPUs that worked. Empty if GPU work was recorded only part of the time: the gaps between
@@ -107,9 +120,9 @@ fn of_device(profile: &Profile, code: &UserCode<'_>, device: u32, info: &DeviceI
         exact_ns: sum(&Cause::is_exact),
         sampled_ns: sum(&|cause| cause == Cause::Running),
         unknown_ns: sum(&|cause| cause == Cause::Unknown),
-        causes: causes(profile, code, idle.parts_of(Phase::Between), span_ns),
+        causes: causes(profile, code, idle.parts_of(Phase::Between)),
         before_ns: idle.of(Phase::Before),
-        before: causes(profile, code, idle.parts_of(Phase::Before), profile.wall_ns()),
+        before: causes(profile, code, idle.parts_of(Phase::Before)),
         after_ns: idle.of(Phase::After),
     }
 }
@@ -119,8 +132,8 @@ fn causes<'a>(
     profile: &Profile,
     code: &UserCode<'_>,
     parts: impl Iterator<Item = &'a (Charge, IdleWeight)>,
-    whole: u64,
 ) -> Vec<IdleCause> {
+    let whole = profile.wall_ns();
     let mut sums: BTreeMap<(ThreadState, Option<String>, Option<Place>), IdleWeight> = BTreeMap::new();
     for (charge, weight) in parts {
         let (doing, reason) = match charge.cause {

@@ -60,8 +60,8 @@ impl Summary {
         let start = profile.start.as_ref();
         let wall_ns = profile.wall_ns();
         let gpu_time_ns = profile.gpu.values().fold(0_u64, |sum, weight| sum.saturating_add(weight.ns));
-        let cpu_time_ns = profile.cpu.values().fold(0_u64, |sum, weight| sum.saturating_add(weight.ns));
         let cpu = flames.cpu();
+        let cpu_time_ns = cpu.lines.iter().fold(0_u64, |sum, line| sum.saturating_add(line.weight.amount));
         let devices = devices(profile, wall_ns);
         let working = || devices.iter().filter(|device| device.streams > 0);
         let estimated = profile.sampled.estimated;
@@ -139,14 +139,14 @@ impl Summary {
             sessions_left: ledger.sessions_left,
             lost,
             stacks: stacks(profile),
-            cpu_samples: ledger.samples,
+            cpu_samples: ledger.samples.saturating_sub(cpu.own.samples),
             cpu_time_ns,
             own_samples: cpu.own.samples,
             own_time_ns: cpu.own.amount,
             processes: processes(profile),
             images: profile.processes.len() as u64,
             threads: profile.threads.len() as u64,
-            top_kernels: top_kernels(profile, &occupancy),
+            top_kernels: top_kernels(profile, &occupancy, gpu_time_ns),
             top_paths: top_paths(&flames.gpu(), gpu_time_ns),
             top_lines: top_lines(profile, &code, gpu_time_ns),
             top_functions: top_functions(profile, cpu_time_ns),
@@ -273,7 +273,7 @@ fn no_gpu_work(profile: &Profile) -> Option<&'static str> {
     })
 }
 
-fn top_kernels(profile: &Profile, occupancy: &[ShapeOccupancy]) -> Vec<Kernel> {
+fn top_kernels(profile: &Profile, occupancy: &[ShapeOccupancy], gpu_time_ns: u64) -> Vec<Kernel> {
     let means = occupancy::means(occupancy);
     let mut kernels: BTreeMap<&str, GpuWeight> = BTreeMap::new();
     for (key, weight) in &profile.gpu {
@@ -288,7 +288,7 @@ fn top_kernels(profile: &Profile, occupancy: &[ShapeOccupancy]) -> Vec<Kernel> {
         ns: weight.ns,
         mean_ns: weight.ns / weight.count.max(1),
         max_ns: weight.max_ns,
-        share: share(weight.ns, profile.ledger.kernel_ns.saturating_add(profile.sampled.estimated.kernel_ns)),
+        share: share(weight.ns, gpu_time_ns),
         occupancy: means.get(name).map(|mean| mean.occupancy),
         limiter: means.get(name).map(|mean| mean.limiter.text()),
     };

@@ -56,18 +56,18 @@ impl Page {
         if self.width < WIDE { 5 } else { 12 }
     }
 
-    /// Writes a table's header after an empty line: the title above the bars, then `columns` aligned like [`Page::row`]
-    /// and the columns after it.
-    pub(crate) fn heading(&mut self, title: &str, columns: &str) {
-        self.heading_of(title, "time", columns);
+    /// Writes a table's header after an empty line: the title above the bars, what the shares are shares of, then `columns`
+    /// aligned like [`Page::row`] and the columns after it.
+    pub(crate) fn heading(&mut self, title: &str, share_of: &str, columns: &str) {
+        self.heading_of(title, share_of, "time", columns);
     }
 
     /// The same for a table of values that are not times.
-    pub(crate) fn heading_of(&mut self, title: &str, value: &str, columns: &str) {
+    pub(crate) fn heading_of(&mut self, title: &str, share_of: &str, value: &str, columns: &str) {
         let title_width = self.bar_width().max(6);
         let title = format!("{title:<title_width$}");
         let share = self.bar_width() + 9 - title_width;
-        let columns = format!("{:>share$}  {value:>8}  {columns}", "share");
+        let columns = format!("{share_of:>share$}  {value:>8}  {columns}");
         let line = format!("{}{}", self.ink(TextStyle::Bold, &title), self.ink(TextStyle::Dim, &columns));
         self.text.push('\n');
         self.line(&line);

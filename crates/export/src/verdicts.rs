@@ -35,7 +35,7 @@ pub struct KernelVerdict {
     pub verdict: Verdict,
     /// Its time, all runs together.
     pub ns: u64,
-    /// The share of all kernel time.
+    /// Its share of the GPU time of all work.
     pub share: f64,
     /// Samples in which it ran alone.
     pub samples: u64,
@@ -70,7 +70,7 @@ pub(crate) fn all(profile: &Profile) -> Vec<KernelVerdict> {
             *ns = ns.saturating_add(weight.ns);
         }
     }
-    let whole = times.values().fold(0_u64, |sum, ns| sum.saturating_add(*ns));
+    let whole = profile.gpu.values().fold(0_u64, |sum, weight| sum.saturating_add(weight.ns));
     let none = KernelSamples::default();
     let row = |(index, ns): (u32, u64)| {
         let samples = profile.kernel_samples.get(&index).unwrap_or(&none);

@@ -7,7 +7,7 @@
 mod line;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     io::{self, Write},
 };
 
@@ -37,6 +37,7 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
         out,
         buffer: Vec::new(),
         stacks: HashMap::new(),
+        own: HashSet::new(),
         kernels: SessionKernels::new(profile),
         causes: (profile.ledger.graph_operations > 0).then(Causes::default),
         trace: is_trace(profile).then(|| TraceLines::new(profile)),
@@ -55,6 +56,8 @@ struct Lines<'a> {
     /// The line being written: each line is one write.
     buffer: Vec<u8>,
     stacks: HashMap<StackId, u64>,
+    /// Of these, those in warpscope's own code.
+    own: HashSet<StackId>,
     kernels: SessionKernels<'a>,
     /// What caused the work of graphs, if there is any.
     causes: Option<Causes>,
@@ -161,8 +164,8 @@ impl Lines<'_> {
             }
             Event::Sample(e) if view.cpu => {
                 let (pid, stack) = (self.pid(e.process), self.stack(e.stack)?);
-                let (ts_ns, tid, cpu, weight_ns) = (e.time, e.tid, e.cpu, e.weight);
-                self.line(&Line::Sample { ts_ns, pid, tid, cpu, stack, weight_ns })
+                let (ts_ns, tid, cpu, weight_ns, own) = (e.time, e.tid, e.cpu, e.weight, self.own.contains(&e.stack));
+                self.line(&Line::Sample { ts_ns, pid, tid, cpu, stack, weight_ns, own })
             }
             Event::Session(e) => {
                 let pid = self.pid(e.process);
@@ -419,6 +422,9 @@ impl Lines<'_> {
         }
         let number = self.stacks.len() as u64 + 1;
         self.stacks.insert(id, number);
+        if self.profile.is_own_cost(id) {
+            self.own.insert(id);
+        }
         let frames = self.profile.frames(id).iter().map(names::raw_frame).collect();
         self.line(&Line::Stack { stack: number, frames })?;
         Ok(number)

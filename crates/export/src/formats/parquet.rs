@@ -5,7 +5,7 @@
 //! many recordings can be read as one. The columns are listed in `docs/sql.md`.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     io::{self, Write},
 };
 
@@ -56,6 +56,7 @@ pub fn write<'a>(
         ranged: RangedLaunches::default(),
         range_paths: HashMap::new(),
         stacks: HashMap::new(),
+        own: HashSet::new(),
         user_code: UserCode::new(profile),
         reader: Reader::for_second_pass(profile),
     };
@@ -76,6 +77,8 @@ struct Recorded<'a, 'b> {
     range_paths: HashMap<u32, String>,
     /// The number of each stack that is in the table of stacks.
     stacks: HashMap<StackId, u64>,
+    /// Of these, those in warpscope's own code.
+    own: HashSet<StackId>,
     user_code: UserCode<'a>,
     reader: Reader,
 }
@@ -212,6 +215,7 @@ impl Recorded<'_, '_> {
             sample.time.into(),
             sample.weight.into(),
             stack.into(),
+            u32::from(self.own.contains(&sample.stack)).into(),
         ])
     }
 
@@ -332,6 +336,9 @@ impl Recorded<'_, '_> {
         }
         let number = self.stacks.len() as u64 + 1;
         self.stacks.insert(id, number);
+        if self.profile.is_own_cost(id) {
+            self.own.insert(id);
+        }
         let frames = self.profile.frames(id);
         let recording = Cell::from(self.recording.as_str());
         for (depth, frame) in (0_u32..).zip(&frames) {

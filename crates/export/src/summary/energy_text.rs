@@ -16,7 +16,7 @@ impl Page {
     /// Writes the energy of each GPU, and the kernels that used the most.
     pub(super) fn energy(&mut self, s: &Summary) {
         let Some(summary) = &s.energy else { return };
-        self.heading_of("Energy", "energy", &format!("{:>7}  {:>7}", "runs", "power"));
+        self.heading_of("Energy", "of all", "energy", &format!("{:>7}  {:>7}", "runs", "power"));
         let whole = summary.gpus.iter().fold(0_u64, |sum, gpu| sum.saturating_add(gpu.total_uj));
         for row in summary.kernels.iter().take(ROWS) {
             let start = self.row_of(TextStyle::Green, (row.energy_uj, whole), row.share, &energy(row.energy_uj));
@@ -70,10 +70,9 @@ impl Page {
             "{:<13}  {:>5} {:>8} {:>6} {:>7} {:>8}",
             "verdict", "SM %", "tensor %", "DRAM %", "issue %", "samples"
         );
-        self.heading("Kernels by counters", &columns);
-        let whole = kernels.iter().fold(0_u64, |sum, row| sum.saturating_add(row.ns));
+        self.heading("Kernels by counters", "of GPU", &columns);
         for row in kernels.iter().take(ROWS) {
-            let start = self.row(TextStyle::Blue, row.ns, row.share, whole);
+            let start = self.row(TextStyle::Blue, row.ns, row.share, s.gpu_time_ns);
             let percent = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.0}"));
             let name = shortened(&row.kernel, self.rest(58));
             self.line(&format!(

@@ -157,11 +157,11 @@ pub struct Summary {
 
     /// Distinct call stacks of CPU samples and of launches whose GPU work is in the recording.
     pub stacks: u64,
-    /// CPU samples.
+    /// CPU samples of the program.
     pub cpu_samples: u64,
     /// The time that they represent.
     pub cpu_time_ns: u64,
-    /// Of those samples, the ones in warpscope's own code, in CUPTI and in probes: no graph or table shows them.
+    /// Other samples, in warpscope's own code, in CUPTI and in probes: no graph or table shows them.
     pub own_samples: u64,
     /// The time that they represent.
     pub own_time_ns: u64,
@@ -289,7 +289,7 @@ pub struct Kernel {
     pub mean_ns: u64,
     /// The longest.
     pub max_ns: u64,
-    /// Their share of `kernel_time_ns`, 0 to 1.
+    /// Their share of `gpu_time_ns`, 0 to 1.
     pub share: f64,
     /// The warps that a multiprocessor can hold, as a share of those that fit: the mean over their time. Absent if the
     /// device is not known.

@@ -10,7 +10,7 @@ impl Page {
         if s.ranges.is_empty() {
             return;
         }
-        self.heading("NVTX", &format!("{:>7}  {:>8}", "count", "on CPU"));
+        self.heading("NVTX", "of GPU", &format!("{:>7}  {:>8}", "count", "on CPU"));
         for range in s.ranges.iter().take(TOP) {
             let row = self.row(TextStyle::Blue, range.gpu_ns, range.gpu_share, s.gpu_time_ns);
             let name = shortened(&range.name, self.rest(21));

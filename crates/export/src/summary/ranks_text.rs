@@ -20,7 +20,7 @@ impl Page {
             return;
         }
         let columns = format!("{:>8}  {:>8}  {:>8}", "launches", "NCCL", "waited");
-        self.heading("Ranks", &columns);
+        self.heading("Ranks", "busy", &columns);
         for rank in &s.ranks {
             let busy = self.ink(TextStyle::Blue, &bar(rank.busy_share, self.bar_width()));
             let (share, launches) = (percent(rank.busy_ns, s.wall_ns), count(rank.launches));

@@ -177,9 +177,9 @@ impl Page {
         let times = [2, 1].into_iter().find(|times| self.rest(11 + 10 * times) >= LEAST_NAME).unwrap_or(0);
         let titles: String = ["mean", "max"].iter().take(times).map(|title| format!("  {title:>8}")).collect();
         let (title, wide) = if full { ("  occup.", 39) } else { ("", 11 + 10 * times) };
-        self.heading("Kernels", &format!("{:>7}{titles}{title}", "runs"));
+        self.heading("Kernels", "of GPU", &format!("{:>7}{titles}{title}", "runs"));
         for kernel in &s.top_kernels {
-            let row = self.row(TextStyle::Blue, kernel.ns, kernel.share, s.kernel_time_ns);
+            let row = self.row(TextStyle::Blue, kernel.ns, kernel.share, s.gpu_time_ns);
             let runs = count(kernel.count);
             let both = [kernel.mean_ns, kernel.max_ns];
             let times: String = both.iter().take(times).map(|ns| format!("  {:>8}", time(*ns))).collect();
@@ -195,7 +195,7 @@ impl Page {
         let Some(first) = s.top_lines.first() else { return };
         let under = path_text(&first.path[..shared], self.rest(17));
         let under = if shared == 0 { String::new() } else { format!("  under {under}") };
-        self.heading("Paths", &format!("{:>7}{under}", "count"));
+        self.heading("Paths", "of GPU", &format!("{:>7}{under}", "count"));
         // Rows that look alike become one.
         let mut rows: Vec<(String, u64, u64)> = Vec::new();
         for path in &s.top_lines {
@@ -235,7 +235,7 @@ impl Page {
         if s.top_functions.is_empty() {
             return;
         }
-        self.heading("CPU", &format!("{:>7}", "samples"));
+        self.heading("CPU", "of CPU", &format!("{:>7}", "samples"));
         for function in s.top_functions.iter().take(rows) {
             let row = self.row(TextStyle::Red, function.ns, function.share, s.cpu_time_ns);
             let name = shortened(&function.name, self.rest(11));

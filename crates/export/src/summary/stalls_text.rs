@@ -12,14 +12,10 @@ impl Page {
     /// Writes the lines of kernels with the most GPU time, and why their warps waited there.
     pub(super) fn stalls(&mut self, s: &Summary) {
         let Some(stalls) = s.stalls.as_ref().filter(|stalls| !stalls.lines.is_empty()) else { return };
-        self.heading("Stalls", &format!("{:>7}  {:<27}  line and kernel", "samples", "stall"));
+        self.heading("Stalls", "of GPU", &format!("{:>7}  {:<27}  line and kernel", "samples", "stall"));
         for line in stalls.lines.iter().take(LINES) {
-            let row = self.row(
-                TextStyle::Magenta,
-                line.stalled.ns,
-                share(line.stalled.ns, s.kernel_time_ns),
-                s.kernel_time_ns,
-            );
+            let gpu_share = share(line.stalled.ns, s.gpu_time_ns);
+            let row = self.row(TextStyle::Magenta, line.stalled.ns, gpu_share, s.gpu_time_ns);
             let stall = format!("{} {:.0} %", line.stalled.stall, line.stalled.stall_share * 100.0);
             let place = if line.line.is_empty() { "[no line information]" } else { &line.line };
             let name = shortened(&format!("{place}  {}", line.kernel), self.rest(40));

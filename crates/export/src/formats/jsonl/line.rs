@@ -59,6 +59,9 @@ pub(super) enum Line<'a> {
         cpu: u32,
         stack: u64,
         weight_ns: u64,
+        /// It is in warpscope's own code: no graph or total contains it.
+        #[serde(skip_serializing_if = "is_zero")]
+        own: bool,
     },
     Event {
         event: &'a str,

@@ -80,7 +80,7 @@ const COPIES: Columns = &[
 ];
 
 const SAMPLES: Columns =
-    &[("tid", Number), ("cpu", Number), ("time_ns", Number), ("weight_ns", Number), ("stack", Number)];
+    &[("tid", Number), ("cpu", Number), ("time_ns", Number), ("weight_ns", Number), ("stack", Number), ("own", Number)];
 
 const WAITS: Columns = &[
     ("tid", Number),

@@ -248,7 +248,7 @@ function findings(app) {
   const top = recording.gpu.node.length ? byFrame(app, FAMILY.kernel, recording.sums('gpu', null, { process: null, device: null })).sort((a, b) => b.total - a.total)[0] : null;
   if (top) {
     lines.push({ parts: ['top kernel ', [shorten(workName(anyGpu(printable(recording.names[recording.label[top.sel.id]]))), 90)],
-      `: ${formatShare(top.share, 1)} of kernel time, ${formatTime(top.total)} in ${formatCounted(top.count, 'run', 'runs')}`],
+      `: ${formatShare(top.share, 1)} of GPU time, ${formatTime(top.total)} in ${formatCounted(top.count, 'run', 'runs')}`],
       show: { tab: 'flame', weight: 'gpu', view: 'down', sel: top.sel, zoom: null } });
   }
   const busiest = summary.top_functions[0];

@@ -150,7 +150,7 @@ async function copyText(text) {
 /** Groups the sums of nodes by the name of their own frame. */
 function byFrame({ recording }, family, sums) {
   const rows = new Map();
-  let whole = 0;
+  const whole = recording.totals(sums.self)[0];
   for (let node = 1; node < recording.nodes; node++) {
     const frame = recording.alike[recording.frame[node]];
     if (!sums.count[node] || recording.family[frame] !== family) continue;
@@ -163,7 +163,6 @@ function byFrame({ recording }, family, sums) {
     row.count += sums.count[node];
     row.max = Math.max(row.max, sums.max[node]);
     row.bytes += sums.bytes[node];
-    whole += sums.self[node];
   }
   const all = [...rows.values()];
   for (const row of all) Object.assign(row, { share: whole ? row.total / whole : 0, mean: row.total / row.count, rate: row.total ? row.bytes * 1e9 / row.total : 0 });
@@ -172,7 +171,7 @@ function byFrame({ recording }, family, sums) {
 
 function kernelTable(app) {
   return { columns: [
-    { key: 'total', label: 'time', kind: 'time', bar: 'gpu', width: 130 }, { key: 'share', label: 'share', kind: 'share', width: 76 },
+    { key: 'total', label: 'time', kind: 'time', bar: 'gpu', width: 130 }, { key: 'share', label: 'of GPU time', kind: 'share', width: 104 },
     { key: 'count', label: 'runs', kind: 'count', width: 90 }, { key: 'mean', label: 'mean', kind: 'time', width: 90 },
     { key: 'max', label: 'max', kind: 'time', width: 90 }, { key: 'label', label: 'kernel', kind: 'text' },
   ], rows: byFrame(app, FAMILY.kernel, app.sums('gpu')), note: app.rangeNote('gpu') };
@@ -180,7 +179,7 @@ function kernelTable(app) {
 
 function copyTable(app) {
   return { columns: [
-    { key: 'total', label: 'time', kind: 'time', bar: 'memory', width: 130 }, { key: 'share', label: 'share', kind: 'share', width: 76 },
+    { key: 'total', label: 'time', kind: 'time', bar: 'memory', width: 130 }, { key: 'share', label: 'of GPU time', kind: 'share', width: 104 },
     { key: 'count', label: 'count', kind: 'count', width: 90 }, { key: 'bytes', label: 'bytes', kind: 'bytes', width: 100 },
     { key: 'rate', label: 'rate', kind: 'rate', width: 120 }, { key: 'mean', label: 'mean', kind: 'time', width: 90 },
     { key: 'max', label: 'max', kind: 'time', width: 90 }, { key: 'label', label: 'copy or memset', kind: 'text' },
@@ -198,7 +197,7 @@ function pathTable(app) {
       mean: sums.self[node] / sums.count[node], sel: { kind: 'n', id: node } });
   }
   return { columns: [
-    { key: 'total', label: 'time', kind: 'time', bar: 'gpu', width: 130 }, { key: 'share', label: 'share', kind: 'share', width: 76 },
+    { key: 'total', label: 'time', kind: 'time', bar: 'gpu', width: 130 }, { key: 'share', label: 'of GPU time', kind: 'share', width: 104 },
     { key: 'count', label: 'count', kind: 'count', width: 90 }, { key: 'mean', label: 'mean', kind: 'time', width: 90 },
     { key: 'path', label: 'call path', kind: 'text' },
   ], rows, note: app.rangeNote('gpu') };
@@ -334,7 +333,7 @@ function processTable(app) {
 function deviceTable(app) {
   const rows = app.recording.head.summary.devices.map(device => ({ ...device, name: [`GPU ${device.label}`, device.name].filter(Boolean).join(': '), uuid: device.uuid || '' }));
   return { columns: [
-    { key: 'busy_ns', label: 'busy', kind: 'time', bar: 'gpu', width: 120 }, { key: 'busy_share', label: 'share', kind: 'share', width: 80 },
+    { key: 'busy_ns', label: 'busy', kind: 'time', bar: 'gpu', width: 120 }, { key: 'busy_share', label: 'of recording', kind: 'share', width: 104 },
     { key: 'time_ns', label: 'work', kind: 'time', width: 100 }, { key: 'streams', label: 'streams', kind: 'count', width: 90 },
     { key: 'kernels', label: 'kernels', kind: 'count', width: 90 }, { key: 'copies', label: 'copies', kind: 'count', width: 90 },
     { key: 'memsets', label: 'memsets', kind: 'count', width: 90 }, { key: 'name', label: 'device', kind: 'text' }, { key: 'uuid', label: 'UUID', kind: 'text' },
@@ -356,7 +355,7 @@ function memoryTable(app) {
     }
   }
   return { columns: [
-    { key: 'bytes', label: 'bytes', kind: 'bytes', bar: 'gpu', width: 120 }, { key: 'share', label: 'share', kind: 'share', width: 76 },
+    { key: 'bytes', label: 'bytes', kind: 'bytes', bar: 'gpu', width: 120 }, { key: 'share', label: 'of held', kind: 'share', width: 84 },
     { key: 'count', label: 'count', kind: 'count', width: 90 }, { key: 'place', label: 'allocated by', kind: 'text' },
     { key: 'use', label: 'use', kind: 'text' }, { key: 'when', label: 'when', kind: 'text' }, { key: 'gpu', label: 'device', kind: 'text' },
   ], rows, note: 'bytes held at one time' };
@@ -406,7 +405,7 @@ function idleTable(app) {
     }
   }
   return { columns: [
-    { key: 'ns', label: 'idle', kind: 'time', bar: 'wait', width: 120 }, { key: 'share', label: 'share', kind: 'share', width: 76 },
+    { key: 'ns', label: 'idle', kind: 'time', bar: 'wait', width: 120 }, { key: 'share', label: 'of recording', kind: 'share', width: 104 },
     { key: 'place', label: 'code', kind: 'text' }, { key: 'cause', label: 'what the feeding thread did', kind: 'text' },
     { key: 'phase', label: 'when', kind: 'text' }, { key: 'gpu', label: 'device', kind: 'text' },
   ], rows, note: 'over the whole recording' };
