@@ -99,7 +99,7 @@ fn tables_and_the_standard_output() {
     let export = ["export", "x.wscope", "--table", "kernels", "--format", "csv", "-o", "-"];
     let csv = Ended::of(&mut scene.warpscope(&export)).exits(0).out().to_owned();
     let mut lines = csv.lines();
-    assert_eq!(lines.next(), Some("kernel,count,ns,mean_ns,max_ns,share"));
+    assert_eq!(lines.next(), Some("kernel,count,ns,mean_ns,max_ns,gpu_share"));
     assert_eq!(lines.count(), rows(&kernels).len());
     let total: u64 = rows(&kernels).iter().map(|row| number(row, "ns")).sum();
     assert_eq!(total, number(&report(&scene, &[]), "kernel_time_ns"));
@@ -112,6 +112,53 @@ fn tables_and_the_standard_output() {
     assert_eq!(scene.read("x.csv"), csv);
     let run = Ended::of(&mut scene.warpscope(&["export", "x.wscope", "-o", "-"])).exits(1);
     run.says(&["choose the format of the standard output"]);
+}
+
+/// Check that an empty table says which option would have filled it, and that each line has one row.
+#[test]
+fn empty_tables_say_what_would_fill_them() {
+    let scene = Scene::new();
+    recorded(&scene, 2, "x.wscope");
+    for (table, option) in [
+        ("energy", "--energy"),
+        ("verdicts", "--counters"),
+        ("stalls", "--stalls"),
+        ("waits", "--off-cpu"),
+        ("memory", "--memory"),
+        ("calls", "warpscope trace"),
+    ] {
+        let run = Ended::of(&mut scene.warpscope(&["report", "x.wscope", "--by", table])).exits(0);
+        assert_eq!(run.out(), "", "{table}");
+        run.says(&["the table is empty: ", option]);
+    }
+    let lines = report(&scene, &["--by", "lines"]);
+    let names: std::collections::BTreeSet<[&str; 2]> =
+        rows(&lines).iter().map(|row| ["line", "file"].map(|key| row[key].as_str().expect("a text"))).collect();
+    assert_eq!(names.len(), rows(&lines).len(), "one row for each line: {lines}");
+    assert!(rows(&lines).iter().any(|row| number(row, "gpu_ns") > 0), "{lines}");
+    let trace = Ended::of(&mut scene.trace("--sim -q -o t.wscope", &program("calls"))).exits(0);
+    drop(trace);
+    let text = Ended::of(&mut scene.warpscope(&["report", "t.wscope", "--by", "calls"])).exits(0).out().to_owned();
+    assert!(text.lines().next().is_some_and(|line| line.contains("self") && line.contains("function")), "{text}");
+}
+
+/// Check that a recording can come through a pipe, or from a file as the standard input.
+#[test]
+fn recordings_are_read_from_the_standard_input() {
+    let scene = Scene::new();
+    recorded(&scene, 2, "x.wscope");
+    let expected = Ended::of(&mut scene.warpscope(&["report", "x.wscope"])).exits(0).out().to_owned();
+    for script in [
+        "cat x.wscope | WARPSCOPE report -",
+        "WARPSCOPE report - < x.wscope",
+        "cat x.wscope | WARPSCOPE report /dev/stdin",
+    ] {
+        let script = script.replace("WARPSCOPE", WARPSCOPE);
+        let run = Ended::of(scene.bare("sh").args(["-c", &script])).exits(0);
+        assert_eq!(run.out(), expected, "{script}");
+    }
+    let run = Ended::of(&mut scene.warpscope(&["report", "-"])).exits(1);
+    run.says(&["-: "]);
 }
 
 /// Check that a comparison finds what has changed, and that its exit status says so.

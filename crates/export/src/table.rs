@@ -9,6 +9,8 @@ pub enum Table {
     /// Call paths by the GPU time that they caused.
     Paths,
     /// The same by user code.
+    UserPaths,
+    /// Lines of user code: the GPU time that they caused, and their CPU time.
     Lines,
     /// CPU functions by self time.
     Functions,
@@ -34,6 +36,14 @@ pub enum Table {
     Stalls,
     /// Instructions of kernels, by GPU time, and why their warps waited.
     Instructions,
+    /// Why GPUs were idle.
+    Idle,
+    /// Time off the CPU, by line of user code and reason.
+    Waits,
+    /// Who held GPU memory at its peak and at the end.
+    Memory,
+    /// Traced calls by function.
+    Calls,
     /// The ledger.
     Ledger,
 }

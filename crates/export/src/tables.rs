@@ -1,19 +1,16 @@
 //! The tables of a recording, with all their rows: for `.csv`, `report --by` and [`crate::diff`].
 
-use std::{
-    collections::BTreeMap,
-    io::{self, Write},
-};
+use std::{collections::BTreeMap, io};
 
 use model::{
     event::ProcessId,
     gpu_counters::CounterSum,
-    profile::{GpuWeight, Profile, What},
+    profile::{CpuWeight, GpuWeight, Profile, What},
     ranks::RankInfo,
 };
 
 use crate::{
-    Events, Flames, Table, View, energy, names,
+    Events, Flames, Table, View, cpu, energy, names,
     occupancy::{self, ShapeOccupancy},
     stalls::{self, StallInstruction, StallLine, Stalled},
     user_code::user_path,
@@ -21,43 +18,20 @@ use crate::{
     weighted::Weighted,
 };
 
+mod lines;
+mod reasons;
 mod render;
+mod rows;
 
-/// A value.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Cell {
-    /// A name.
-    Text(String),
-    /// A time in nanoseconds.
-    Ns(u64),
-    /// A size in bytes.
-    Bytes(u64),
-    /// A number or count.
-    Count(u64),
-    /// A share from 0 to 1.
-    Share(f64),
-    /// An energy in microjoules.
-    Microjoules(u64),
-    /// A power in watts.
-    Watts(f64),
-    /// A number in the unit of its row.
-    Number(f64),
-}
-
-/// The rows of a table, the most important first.
-#[derive(Clone, Debug, Default)]
-pub struct Rows {
-    /// The names of the columns.
-    pub columns: Vec<&'static str>,
-    /// As many cells as columns each.
-    pub rows: Vec<Vec<Cell>>,
-}
+use self::rows::share;
+pub use self::rows::{Cell, Rows};
 
 impl Table {
     /// All tables, and their names.
-    pub const ALL: [(&'static str, Self); 16] = [
+    pub const ALL: [(&'static str, Self); 21] = [
         ("kernels", Self::Kernels),
         ("paths", Self::Paths),
+        ("user-paths", Self::UserPaths),
         ("lines", Self::Lines),
         ("functions", Self::Functions),
         ("threads", Self::Threads),
@@ -71,6 +45,10 @@ impl Table {
         ("verdicts", Self::Verdicts),
         ("stalls", Self::Stalls),
         ("instructions", Self::Instructions),
+        ("idle", Self::Idle),
+        ("waits", Self::Waits),
+        ("memory", Self::Memory),
+        ("calls", Self::Calls),
         ("ledger", Self::Ledger),
     ];
 
@@ -80,10 +58,11 @@ impl Table {
         Ok(match self {
             Self::Kernels => gpu(&["kernel"], true, true, profile, by_kernel(profile)),
             Self::Paths => gpu(&["path"], false, false, profile, by_path(flames)),
-            Self::Lines => gpu(&["path"], false, true, profile, by_line(profile)),
+            Self::UserPaths => gpu(&["path"], false, true, profile, by_user_path(profile)),
+            Self::Lines => lines::lines(profile),
             Self::Streams => gpu(&["device", "stream", "process", "pid"], false, true, profile, by_stream(profile)),
             Self::Copies => gpu(&["direction"], false, false, profile, by_direction(profile)),
-            Self::Functions => functions(flames),
+            Self::Functions => functions(profile),
             Self::Threads => threads(profile, events()?),
             Self::Ranks => ranks(profile),
             Self::Devices => devices(profile),
@@ -93,8 +72,36 @@ impl Table {
             Self::Verdicts => verdicts(profile),
             Self::Stalls => stalls(profile),
             Self::Instructions => instructions(profile),
+            Self::Idle => reasons::idle(profile),
+            Self::Waits => reasons::waits(profile),
+            Self::Memory => reasons::memory(profile),
+            Self::Calls => reasons::calls(profile),
             Self::Ledger => ledger(profile)?,
         })
+    }
+
+    /// Says what would have filled an empty table.
+    pub fn filled_by(self) -> &'static str {
+        match self {
+            Self::Kernels | Self::Paths | Self::UserPaths | Self::Copies | Self::Streams | Self::Devices => {
+                "no GPU work was recorded: record a program that uses CUDA, without --cpu-only"
+            }
+            Self::Lines => "no GPU work and no CPU samples were recorded",
+            Self::Functions => "no CPU samples were recorded: record without --gpu-only",
+            Self::Threads => "no CPU samples and no launches were recorded",
+            Self::Ranks => "no process has a rank: torchrun, mpirun and srun set them",
+            Self::Occupancy => "no kernel was recorded on a device whose resources are known",
+            Self::Energy => "no energy was recorded: record with --energy",
+            Self::Counters => "no counters were recorded: record with --counters",
+            Self::Verdicts => "no counters were sampled by CUPTI: record with --counters",
+            Self::Stalls => "no samples inside kernels were recorded: record with --stalls",
+            Self::Instructions => "no instructions were recorded: record with --stalls, where nvdisasm is installed",
+            Self::Idle => "no GPU worked, or GPU work was recorded only part of the time (--max-overhead, trace)",
+            Self::Waits => "no time off the CPU was recorded: record with --off-cpu",
+            Self::Memory => "no GPU memory was recorded: record with --memory",
+            Self::Calls => "no calls were traced: use warpscope trace",
+            Self::Ledger => "the ledger is empty",
+        }
     }
 }
 
@@ -126,7 +133,7 @@ fn by_path(flames: &Flames<'_>) -> Sums {
 }
 
 /// Returns GPU work by the path of user code.
-pub(crate) fn by_line(profile: &Profile) -> Sums {
+pub(crate) fn by_user_path(profile: &Profile) -> Sums {
     let path = user_path(profile);
     let mut sums = Sums::new();
     for (key, weight) in &profile.gpu {
@@ -145,7 +152,7 @@ fn by_stream(profile: &Profile) -> Sums {
     sums
 }
 
-fn by_direction(profile: &Profile) -> Sums {
+pub(crate) fn by_direction(profile: &Profile) -> Sums {
     let mut sums = Sums::new();
     for (key, weight) in &profile.gpu {
         if let What::Copy(direction, _) = key.what {
@@ -171,7 +178,7 @@ fn gpu(keys: &[&'static str], with_longest: bool, with_energy: bool, profile: &P
     columns.extend(with_longest.then_some("max_ns"));
     columns.extend(has_bytes.then_some("bytes"));
     columns.extend(has_energy.then_some("energy_uj"));
-    columns.push("share");
+    columns.push("gpu_share");
     let mut sums: Vec<_> = sums.into_iter().collect();
     sums.sort_by_key(|(_, weight)| std::cmp::Reverse(weight.ns));
     let rows = sums.into_iter().map(|(names, weight)| {
@@ -186,21 +193,14 @@ fn gpu(keys: &[&'static str], with_longest: bool, with_energy: bool, profile: &P
     Rows { columns, rows: rows.collect() }
 }
 
-fn functions(flames: &Flames<'_>) -> Rows {
-    let cpu = flames.cpu();
-    let mut sums: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
-    let mut whole: u64 = 0;
-    for line in &cpu.lines {
-        let sum = sums.entry(line.frames.last().map_or("", |name| name)).or_default();
-        *sum = (sum.0.saturating_add(line.weight.amount), sum.1 + line.weight.samples);
-        whole = whole.saturating_add(line.weight.amount);
-    }
-    let mut sums: Vec<_> = sums.into_iter().collect();
-    sums.sort_by_key(|(_, (ns, _))| std::cmp::Reverse(*ns));
-    let row = |(name, (ns, samples)): (&str, (u64, u64))| {
-        vec![Cell::Text(name.to_owned()), Cell::Count(samples), Cell::Ns(ns), Cell::Share(share(ns, whole))]
+fn functions(profile: &Profile) -> Rows {
+    let mut sums: Vec<_> = cpu::by_function(profile).into_iter().collect();
+    let whole = sums.iter().fold(0_u64, |sum, (_, weight)| sum.saturating_add(weight.ns));
+    sums.sort_by_key(|(_, weight)| std::cmp::Reverse(weight.ns));
+    let row = |(name, weight): (String, CpuWeight)| {
+        vec![Cell::Text(name), Cell::Count(weight.count), Cell::Ns(weight.ns), Cell::Share(share(weight.ns, whole))]
     };
-    Rows { columns: vec!["function", "samples", "ns", "share"], rows: sums.into_iter().map(row).collect() }
+    Rows { columns: vec!["function", "samples", "ns", "cpu_share"], rows: sums.into_iter().map(row).collect() }
 }
 
 fn threads(profile: &Profile, events: Events<'_>) -> Rows {
@@ -309,7 +309,7 @@ fn energy(profile: &Profile) -> Rows {
         ]
     };
     Rows {
-        columns: vec!["gpu", "path", "count", "ns", "energy_uj", "watts", "share"],
+        columns: vec!["gpu", "path", "count", "ns", "energy_uj", "watts", "energy_share"],
         rows: energy::by_line(profile).into_iter().map(row).collect(),
     }
 }
@@ -350,7 +350,7 @@ fn verdicts(profile: &Profile) -> Rows {
             "kernel",
             "verdict",
             "ns",
-            "share",
+            "gpu_share",
             "samples",
             "sm_active",
             "tensor",
@@ -381,7 +381,7 @@ fn instructions(profile: &Profile) -> Rows {
 }
 
 /// The share is that of the kernel's samples, the stall's that of the line's or instruction's.
-const STALLED: [&str; 6] = ["samples", "ns", "share", "stall", "stall_share", "meaning"];
+const STALLED: [&str; 6] = ["samples", "ns", "kernel_share", "stall", "stall_share", "meaning"];
 
 fn stalled<const N: usize>(names: [String; N], stalled: Stalled) -> Vec<Cell> {
     let cells = [
@@ -417,61 +417,5 @@ fn flatten(prefix: &str, value: &serde_json::Value, counts: &mut Vec<(String, u6
             }
         }
         value => counts.push((prefix.to_owned(), value.as_u64().unwrap_or(0))),
-    }
-}
-
-fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
-}
-
-impl Rows {
-    /// Keeps the first rows.
-    pub fn truncate(&mut self, rows: usize) {
-        self.rows.truncate(rows);
-    }
-
-    /// Writes the table as CSV (RFC 4180): a line with the names of the columns, then one for each row. Times are in
-    /// nanoseconds.
-    pub fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "{}", self.columns.join(","))?;
-        for row in &self.rows {
-            let cells: Vec<String> = row.iter().map(csv).collect();
-            writeln!(out, "{}", cells.join(","))?;
-        }
-        out.flush()
-    }
-
-    /// Returns the table as an array of objects.
-    pub fn json(&self) -> serde_json::Value {
-        let cell = |cell: &Cell| match cell {
-            Cell::Text(text) => text.as_str().into(),
-            Cell::Ns(number) | Cell::Bytes(number) | Cell::Count(number) | Cell::Microjoules(number) => {
-                (*number).into()
-            }
-            Cell::Share(number) | Cell::Watts(number) | Cell::Number(number) => (*number).into(),
-        };
-        let row = |row: &Vec<Cell>| -> serde_json::Map<String, serde_json::Value> {
-            self.columns.iter().zip(row).map(|(name, value)| ((*name).to_owned(), cell(value))).collect()
-        };
-        self.rows.iter().map(row).collect::<Vec<_>>().into()
-    }
-}
-
-/// Quotes a text that contains a separator or a quote. It is a name from a program and may contain anything: control characters
-/// become spaces, and a text that a spreadsheet would take for a formula gets an apostrophe, which makes it a text there.
-fn csv_text(text: &str) -> String {
-    let text = names::printable(text);
-    let formula = text.trim_start().starts_with(['=', '+', '-', '@']);
-    let text = if formula { format!("'{text}") } else { text.into_owned() };
-    if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
-}
-
-fn csv(cell: &Cell) -> String {
-    match cell {
-        Cell::Text(text) => csv_text(text),
-        Cell::Ns(number) | Cell::Bytes(number) | Cell::Count(number) | Cell::Microjoules(number) => number.to_string(),
-        Cell::Share(share) => format!("{share:.6}"),
-        Cell::Watts(watts) => format!("{watts:.1}"),
-        Cell::Number(number) => format!("{number:.3}"),
     }
 }

@@ -111,8 +111,8 @@ pub struct Report {
     /// Print the summary as JSON.
     #[arg(long)]
     pub json: bool,
-    /// Print one table instead: kernels, paths, lines, functions, threads, streams, ranks, copies, devices,
-    /// occupancy, energy, counters, verdicts, stalls, instructions or ledger.
+    /// Print one table instead: kernels, paths, user-paths, lines, functions, threads, streams, ranks, copies, devices,
+    /// occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls or ledger.
     #[arg(long, value_name = "TABLE")]
     pub by: Option<Table>,
     /// With --by, print N rows [default: 20; all with --json].
@@ -171,8 +171,8 @@ pub struct Export {
     /// Draw each level of a recursion in flame graphs, instead of one frame `f [recursion x40]`.
     #[arg(long)]
     pub unfold_recursion: bool,
-    /// Write this table to .csv files: kernels, paths, lines, functions, threads, streams, ranks, copies, devices,
-    /// occupancy, energy, counters, verdicts, stalls, instructions or ledger.
+    /// Write this table to .csv files: kernels, paths, user-paths, lines, functions, threads, streams, ranks, copies,
+    /// devices, occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls or ledger.
     #[arg(long, value_name = "TABLE")]
     pub table: Option<Table>,
     /// Use this format, given as an extension, for outputs without an extension, such as - or /dev/stdout.

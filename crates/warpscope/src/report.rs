@@ -11,6 +11,7 @@ use crate::{
     args,
     load::{Loaded, load},
     progress::Progress,
+    say::say,
     terminal::Style,
 };
 
@@ -32,7 +33,9 @@ pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
         let mut rows = table.0.rows(&flames, &mut events)?;
         rows.truncate(options.top.unwrap_or(if options.json { usize::MAX } else { ROWS }));
         drop(progress);
-        if options.json {
+        if rows.rows.is_empty() && !options.json {
+            say(format_args!("the table is empty: {}", table.0.filled_by()));
+        } else if options.json {
             serde_json::to_writer_pretty(&mut out, &rows.json()).map_err(io::Error::from)?;
             writeln!(out)?;
         } else {
