@@ -17,6 +17,7 @@ mod deep;
 mod demo;
 mod devices;
 mod energy;
+mod diff;
 mod environment;
 mod event;
 mod faults;

@@ -171,30 +171,32 @@ fn recordings_are_compared() {
     let same = diff(&["a.wscope", "a.wscope", "--fail-above", "0%", "--json"]).exits(0);
     let same: Value = serde_json::from_str(same.out()).expect("JSON");
     assert!(rows(&same["kernels"]).iter().all(|row| row["change"] == 0.0 && row["significant"].is_null()));
-    let more = diff(&["a.wscope", "b.wscope", "--fail-above", "20%", "--json"]).exits(3);
+    let on_gpu = ["--fail-above", "20%", "--fail-on", "gpu"];
+    let more = diff(&[&["a.wscope", "b.wscope", "--json"], &on_gpu[..]].concat()).exits(3);
+    assert!(more.err().starts_with("warpscope: the GPU time has increased by "), "{}", more.err());
     let more: Value = serde_json::from_str(more.out()).expect("JSON");
-    assert_eq!(more["totals"][0]["name"], "GPU time");
+    let gpu_time = rows(&more["totals"]).iter().find(|row| row["name"] == "GPU time").expect("GPU time");
     let runs = |key: &str| rows(&more["kernels"]).iter().map(|row| number(row, key)).sum::<u64>();
     assert_eq!(2 * runs("before_count"), runs("after_count"), "twice as many rounds");
     for row in rows(&more["kernels"]).windows(2) {
-        let change = |row: &Value| number(row, "before_ns").abs_diff(number(row, "after_ns"));
+        let change = |row: &Value| number(row, "before").abs_diff(number(row, "after"));
         assert!(change(&row[0]) >= change(&row[1]), "the largest change is first: {row:?}");
     }
-    diff(&["b.wscope", "a.wscope", "--fail-above", "20%"]).exits(0);
-    let several = diff(&["a.wscope", "a.wscope", "--fail-above", "20%", "--", "b.wscope", "b.wscope"]).exits(3);
+    diff(&[&["b.wscope", "a.wscope"], &on_gpu[..]].concat()).exits(0);
+    let several = diff(&[&on_gpu[..], &["a.wscope", "a.wscope", "--", "b.wscope", "b.wscope"]].concat()).exits(3);
     assert!(several.out().starts_with("means of 2 and 2 recordings"), "{}", several.out());
     diff(&["a.wscope"]).exits(1).says(&["give two recordings"]);
     diff(&["a.wscope", "b.wscope", "-o", "d.pdf"]).exits(1).says(&["the file name must end in .html"]);
 
     // The page has the same rows, and its graph zooms.
-    let page = diff(&["a.wscope", "b.wscope", "--fail-above", "20%", "-o", "d.html"]).exits(3);
+    let page = diff(&[&["a.wscope", "b.wscope", "-o", "d.html"], &on_gpu[..]].concat()).exits(3);
     assert!(page.err().contains("wrote d.html"), "{}", page.err());
     let mut browser = Browser::start(1280, 720);
     browser.open(&format!("file://{}", scene.text("d.html")));
     let shown = browser.number("document.querySelectorAll('#kernels tbody tr').length");
     assert_eq!(shown, rows(&more["kernels"]).len() as f64);
-    assert_eq!(browser.number("root.before"), number(&more["totals"][0], "before_ns") as f64);
-    assert_eq!(browser.number("root.after"), number(&more["totals"][0], "after_ns") as f64);
+    assert_eq!(browser.number("root.before"), number(gpu_time, "before") as f64);
+    assert_eq!(browser.number("root.after"), number(gpu_time, "after") as f64);
     browser.click_on("document.querySelectorAll('#flame button')[1]");
     assert_eq!(browser.js("zoomed.above === root"), true);
     browser.press("Escape");

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-pub use diff::Diff;
+pub use diff::{Diff, FailOn};
 pub use filter::Filters;
 pub use flight::Flight;
 use formats::formats;
@@ -38,7 +38,7 @@ pub use trace::{CallsFrom, Trace};
   sudo warpscope monitor                          serve metrics of every GPU process to Prometheus
   warpscope open warpscope.wscope                 show the report in the browser, also over ssh
   warpscope report warpscope.wscope               print the summary of a recording again
-  warpscope diff before.wscope after.wscope       list kernels and paths that got slower or faster
+  warpscope diff before.wscope after.wscope       show what got slower or faster, and why
   warpscope doctor                                check this machine and suggest fixes"
 )]
 pub struct Cli {
@@ -62,7 +62,7 @@ pub enum Command {
     Report(Report),
     /// Convert a recording to other formats.
     Export(Export),
-    /// Compare recordings: which kernels and paths got slower or faster.
+    /// Compare recordings: what got slower or faster, and which change explains it.
     Diff(Diff),
     /// Open the report of a recording in the browser.
     Open(Open),

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use collect::command::user::User;
 use export::{
     Format,
-    diff::{Diff, Run},
+    diff::{Diff, Run, Total},
 };
 
 use crate::{args, load::load, outputs::write_file, say::say, terminal::Style};
@@ -47,27 +47,34 @@ pub fn run(options: &args::Diff) -> anyhow::Result<ExitCode> {
         paths.iter().map(run).collect()
     };
     let mut diff = Diff::of(&runs(before)?, &runs(after)?);
-    let above = limit.is_some_and(|limit| diff.is_above(limit));
+    let total = match options.fail_on {
+        args::FailOn::Wall => Total::Wall,
+        args::FailOn::Gpu => Total::Gpu,
+        args::FailOn::Cpu => Total::Cpu,
+    };
+    let above = limit.and_then(|limit| diff.above(total, limit));
     if let Some(path) = &options.output {
         let names = |side: &[PathBuf]| side.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
         let (before, after) = (names(before), names(after));
         write_file(path, User::behind_sudo().as_ref(), |out| diff.html([&before, &after], out))?;
-        return Ok(status(above, damaged));
+        return Ok(status(above.as_deref(), damaged));
     }
-    diff.truncate(options.top.unwrap_or(if options.json { usize::MAX } else { ROWS }));
     let mut out = io::stdout().lock();
     if options.json {
+        diff.truncate(options.top.unwrap_or(usize::MAX));
         serde_json::to_writer_pretty(&mut out, &diff).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
         let style = Style::of(&io::stdout());
-        write!(out, "{}", style.text(&diff.text(style.width)))?;
+        write!(out, "{}", style.text(&diff.text(style.width, options.top.unwrap_or(ROWS))))?;
     }
-    Ok(status(above, damaged))
+    drop(out);
+    Ok(status(above.as_deref(), damaged))
 }
 
-fn status(above: bool, damaged: bool) -> ExitCode {
-    if above { ExitCode::from(ABOVE) } else { ExitCode::from(u8::from(damaged)) }
+/// Returns the exit status, and says why the comparison fails.
+fn status(above: Option<&str>, damaged: bool) -> ExitCode {
+    above.inspect(|why| say(why)).map_or(ExitCode::from(u8::from(damaged)), |_| ExitCode::from(ABOVE))
 }
 
 /// Reads `3%` or `3` as 0.03.

@@ -8,17 +8,21 @@ use super::{Filters, GraphStacks};
 
 /// `diff`
 #[derive(Args, Debug)]
-#[command(after_help = "Compares GPU time by kernel and by path of user code. With several recordings on both sides,
-changes that are larger than the differences between runs are marked (Welch's t-test, 95 %).
+#[command(
+    after_help = "Compares wall time, GPU time by kernel and by path of user code, the idle time of GPUs by cause,
+CPU time by function and by line, waits, copies, and GPU memory at its peak. Says which change
+explains the difference of the wall time. With several recordings on both sides, changes that are larger than the
+differences between runs are marked (Welch's t-test, 95 %).
 
-Exit status: 0; with --fail-above, 3 if the GPU time has increased by more than PERCENT and, with
-several recordings on both sides, significantly.
+Exit status: 0; with --fail-above, 3 if the time that --fail-on selects has increased by more than PERCENT and, with several recordings on both sides, significantly. The wall time of one run
+differs from that of the next by some percent: record several times.
 
 Examples:
   warpscope diff before.wscope after.wscope
   warpscope diff before.wscope after.wscope -o diff.html
-  warpscope diff --fail-above 3% base.wscope new.wscope
-  warpscope diff base-1.wscope base-2.wscope base-3.wscope -- new-1.wscope new-2.wscope new-3.wscope")]
+  warpscope diff --fail-above 3% --fail-on gpu base.wscope new.wscope
+  warpscope diff --fail-above 3% base-1.wscope base-2.wscope -- new-1.wscope new-2.wscope"
+)]
 pub struct Diff {
     /// Two recordings to compare (.wscope), or all recordings before the change.
     #[arg(required = true, value_name = "BEFORE")]
@@ -26,16 +30,19 @@ pub struct Diff {
     /// All recordings after the change.
     #[arg(last = true, value_name = "AFTER")]
     pub after: Vec<PathBuf>,
-    /// Exit with status 3 if the GPU time has increased by more than PERCENT.
+    /// Exit with status 3 if the wall time has increased by more than PERCENT.
     #[arg(long, value_name = "PERCENT")]
     pub fail_above: Option<String>,
+    /// With --fail-above, the time to check: wall (from start to end), gpu (all kernels, copies and memsets) or cpu.
+    #[arg(long, value_name = "TIME", value_enum, default_value_t, requires = "fail_above")]
+    pub fail_on: FailOn,
     /// Write a page for the browser (.html): tables, and a flame graph of the differences.
     #[arg(short, long, value_name = "FILE", conflicts_with = "json")]
     pub output: Option<PathBuf>,
     /// Print the comparison as JSON.
     #[arg(long)]
     pub json: bool,
-    /// Show N kernels and paths [default: 15; all with --json].
+    /// Show N rows of each table [default: 15; all with --json].
     #[arg(long, value_name = "N")]
     pub top: Option<usize>,
     /// Show the work of CUDA graphs under the code that captured it (capture) or that launched the graph (launch).
@@ -44,4 +51,14 @@ pub struct Diff {
     /// Which part of the recordings to compare.
     #[command(flatten)]
     pub filters: Filters,
+}
+
+/// Which time a comparison checks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum FailOn {
+    // Not doc comments: clap would print each option in two lines.
+    #[default]
+    Wall,
+    Gpu,
+    Cpu,
 }
