@@ -154,7 +154,7 @@ fn kernels_get_the_verdict_of_their_samples() {
     Ended::of(&mut scene.warpscope(&["export", "x.wscope", "--table", "verdicts", "-o", "x.csv"])).exits(0);
     let table = scene.read("x.csv");
     assert!(
-        table.starts_with("kernel,verdict,ns,share,samples,") && table.contains("\ngather,memory bound,600000000,"),
+        table.starts_with("kernel,verdict,ns,gpu_share,samples,") && table.contains("\ngather,memory bound,600000000,"),
         "{table}"
     );
     let pftrace = fs::read(scene.path("x.pftrace")).expect("a trace");

@@ -38,7 +38,7 @@ fn table(scene: &Scene) -> BTreeMap<String, u64> {
     Ended::of(&mut scene.warpscope(&["export", "x.wscope", "--table", "energy", "-o", "x.csv"])).exits(0);
     let text = scene.read("x.csv");
     let mut lines = text.lines();
-    assert_eq!(lines.next(), Some("gpu,path,count,ns,energy_uj,watts,share"));
+    assert_eq!(lines.next(), Some("gpu,path,count,ns,energy_uj,watts,energy_share"));
     let row = |line: &str| {
         let cells: Vec<&str> = line.split(',').collect();
         assert_eq!((cells.len(), cells[0]), (7, "0"), "{line}");
