@@ -1,5 +1,7 @@
 //! `warpscope top` on a terminal.
 
+use text::units::count;
+
 use crate::support::{
     Ended, Running, Scene, Terminal,
     monitor::Watched,
@@ -95,9 +97,13 @@ fn the_selected_process_is_recorded() {
     });
     terminal.send(b"r");
     terminal.shows(|screen| screen.contains(&format!("recording process {pid} for 0.5 s")));
+    let mut shown = String::new();
     terminal.shows(|screen| {
         watched.does("kernels 3");
-        screen.contains(&format!("process {pid}: wrote warpscope.html and warpscope.wscope: "))
+        screen.contains(&format!("process {pid}: wrote warpscope.html and warpscope.wscope: ")) && {
+            shown = screen.to_owned();
+            true
+        }
     });
     terminal.send(b"q");
     assert_restored(terminal, run);
@@ -106,6 +112,10 @@ fn the_selected_process_is_recorded() {
     assert_eq!(report["command"][0].as_str(), Some(format!("watched ({pid})").as_str()));
     assert!(number(&report, "wall_ns") >= 500_000_000, "{}", report["wall_ns"]);
     assert_eq!((number(&report, "matched"), lost(&report)), (number(&report, "kernels"), 0));
+    // The message has the numbers of the recording.
+    let launches = number(&report, "launches");
+    let counted = if launches == 1 { "1 launch,".to_owned() } else { format!("{} launches,", count(launches)) };
+    assert!(launches > 0 && shown.contains(&format!("warpscope.wscope: {counted}")), "{launches}: {shown}");
 }
 
 /// Check that a signal also ends it, and that the terminal is restored.

@@ -51,6 +51,7 @@ pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitC
         debug_dir: Vec::new(),
         as_root: false,
         quiet: false,
+        result: false,
         verbose: false,
         flight: args::Flight::default(),
         title: Some("llm: a small language model on a simulated GPU".into()),

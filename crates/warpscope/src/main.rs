@@ -16,6 +16,7 @@ mod progress;
 mod record;
 mod recordings;
 mod report;
+mod result;
 mod running_command;
 mod say;
 mod status;

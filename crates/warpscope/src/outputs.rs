@@ -291,14 +291,22 @@ impl Outputs {
         self.source.as_ref().ok_or(io::ErrorKind::NotFound)?.events(self.filter.clone())
     }
 
+    /// Returns the files that were written.
+    pub fn written(&self) -> impl Iterator<Item = &Path> {
+        self.sizes().map(|(path, _)| path)
+    }
+
+    /// Returns the files that were written, and their sizes.
+    fn sizes(&self) -> impl Iterator<Item = (&Path, u64)> {
+        let files = self.outputs.iter().filter(|output| output.path.as_os_str() != "/dev/stdout");
+        files.filter_map(|output| Some((output.path.as_path(), output.size?)))
+    }
+
     /// Prints which files were written.
     pub fn announce(&self, out: &mut dyn Write) -> io::Result<()> {
         let _erased = status_line::erase();
-        for output in self.outputs.iter().filter(|output| output.path.as_os_str() != "/dev/stdout") {
-            if let Some(size) = output.size {
-                let path = output.path.display().to_string();
-                writeln!(out, "wrote {}  ({})", printable(&path), text::units::bytes(size))?;
-            }
+        for (path, size) in self.sizes() {
+            writeln!(out, "wrote {}  ({})", printable(&path.display().to_string()), text::units::bytes(size))?;
         }
         Ok(())
     }

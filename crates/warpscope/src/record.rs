@@ -38,6 +38,7 @@ use crate::{
     args,
     outputs::Outputs,
     privileges::keep_for_recording,
+    result,
     running_command::{RunningCommand, exit_code},
     say::say,
     status::Status,
@@ -205,6 +206,9 @@ impl Recorded<'_> {
     fn print(&self, flames: &Flames<'_>, outputs: &Outputs, cost: &Cost, ended: Instant) -> anyhow::Result<()> {
         if self.options.verbose {
             print_cost(cost, flames.profile, ended);
+        }
+        if self.options.result {
+            serde_json::to_writer(std::io::stdout().lock(), &result::Recorded::of(flames.profile, outputs.written()))?;
         }
         if !self.options.quiet {
             summary::print(flames, &mut || outputs.events())?;

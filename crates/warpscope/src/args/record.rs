@@ -190,3 +190,6 @@ pub struct Record {
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
+    /// Print what was recorded as JSON to stdout, for `top`.
+    #[arg(long, hide = true, conflicts_with = "command")]
+    pub result: bool,

@@ -8,6 +8,8 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use crate::result::Recorded;
+
 /// The most that is read of the messages of a recording.
 const MOST_TEXT: u64 = 1 << 20;
 
@@ -18,40 +20,63 @@ pub struct Recording {
     child: Child,
     /// Its messages.
     text: File,
+    /// What it recorded, as JSON.
+    result: File,
     ended: bool,
+}
+
+/// A recording that has ended.
+pub enum Ended {
+    /// It succeeded.
+    Recorded(Recorded),
+    /// It failed, and why.
+    Failed(String),
 }
 
 impl Recording {
     /// Starts to record a process for some seconds, to `output` or to the default files.
     pub fn start(pid: u32, seconds: f64, output: Option<&OsStr>) -> io::Result<Self> {
-        let text = tempfile::tempfile()?;
+        let (text, result) = (tempfile::tempfile()?, tempfile::tempfile()?);
         let mut command = Command::new("/proc/self/exe");
-        command.args(["record", "-p", &pid.to_string(), "-d", &seconds.to_string()]);
+        command.args(["record", "--result", "-p", &pid.to_string(), "-d", &seconds.to_string()]);
         if let Some(output) = output {
             command.arg("-o").arg(output);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(text.try_clone()?);
+        command.stdin(Stdio::null()).stdout(result.try_clone()?).stderr(text.try_clone()?);
         let parent = std::process::id();
         // SAFETY: between fork and exec only system calls are made.
         unsafe { command.pre_exec(move || end_with(parent)) };
         let child = command.spawn()?;
         // SAFETY: a plain system call on our own child. It must not have the priority of the thread that started it.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, child.id(), 0) };
-        Ok(Self { pid, child, text, ended: false })
+        Ok(Self { pid, child, text, result, ended: false })
     }
 
-    /// Returns whether it succeeded, and its messages; `None` while it runs.
-    pub fn ended(&mut self) -> Option<io::Result<(bool, String)>> {
+    /// Returns what it recorded, or why it failed; `None` while it runs.
+    pub fn ended(&mut self) -> Option<io::Result<Ended>> {
         let status = match self.child.try_wait() {
             Ok(None) => return None,
             Ok(Some(status)) => status,
             Err(error) => return Some(Err(error)),
         };
         self.ended = true;
-        let mut said = Vec::new();
-        let read = self.text.rewind().and_then(|()| (&self.text).take(MOST_TEXT).read_to_end(&mut said));
-        Some(read.map(|_| (status.success(), String::from_utf8_lossy(&said).into_owned())))
+        Some(self.outcome(status.success()))
     }
+
+    fn outcome(&self, success: bool) -> io::Result<Ended> {
+        if success && let Ok(recorded) = serde_json::from_slice(&read(&self.result)?) {
+            return Ok(Ended::Recorded(recorded));
+        }
+        Ok(Ended::Failed(failure(&String::from_utf8_lossy(&read(&self.text)?)).to_owned()))
+    }
+}
+
+/// Reads a file from its beginning.
+fn read(mut file: &File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.take(MOST_TEXT).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Ends this process in order when the thread that started it ends, even if that is killed.
@@ -82,7 +107,19 @@ impl Drop for Recording {
 }
 
 /// Returns the reason for a failure: the last message.
-pub fn failure(said: &str) -> &str {
+fn failure(said: &str) -> &str {
     let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message");
     last.trim_start_matches("warpscope: ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that the last message is the reason.
+    #[test]
+    fn the_last_message_is_the_reason() {
+        assert_eq!(failure("app (7)\n\nwarpscope: there is no process 7\n\n"), "there is no process 7");
+        assert_eq!(failure(""), "no message");
+    }
 }

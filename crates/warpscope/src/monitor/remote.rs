@@ -23,7 +23,7 @@ use collect::{
 };
 use metrics::http::{Method, Peer, Request, Response};
 
-use super::recording::{Recording, failure};
+use super::recording::{Ended, Recording};
 
 /// The length of a recording in seconds.
 const DEFAULT_SECONDS: f64 = 5.0;
@@ -133,8 +133,10 @@ impl Latest {
         let State::Running(running) = &mut self.state else { return };
         let Some(ended) = running.ended() else { return };
         let result = match ended {
-            Ok((true, _)) => read(&self.path).map_err(|error| format!("the recording cannot be read: {error:#}")),
-            Ok((false, said)) => Err(format!("process {}: {}", running.pid, failure(&said))),
+            Ok(Ended::Recorded(_)) => {
+                read(&self.path).map_err(|error| format!("the recording cannot be read: {error:#}"))
+            }
+            Ok(Ended::Failed(why)) => Err(format!("process {}: {why}", running.pid)),
             Err(error) => Err(format!("process {}: {error}", running.pid)),
         };
         self.state = result.map_or_else(State::Failed, State::Done);
