@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Ended, Scene, browser::Browser, oracle::Walk, program, scene::number};
+use crate::support::{Ended, Scene, browser::Browser, oracle::Walk, program, programs::WARPSCOPE, scene::number};
 
 /// Records the ground-truth program on two GPUs.
 fn recorded(scene: &Scene, rounds: u64, file: &str) {

@@ -103,9 +103,10 @@ pub struct Man {
   warpscope report --json warpscope.wscope | jq '.top_kernels[0]'
   warpscope report --by line --top 5 --kernel gemm warpscope.wscope
   warpscope report --from 2s --to 3.5s warpscope.wscope
+  ssh gpu-box cat run.wscope | warpscope report -
   warpscope report rank-*.wscope")]
 pub struct Report {
-    /// The recording to read (.wscope); several recordings, such as one per rank, are read as one.
+    /// The recording to read (.wscope), or - for stdin; several recordings, such as one per rank, are read as one.
     #[arg(required = true, value_name = "RECORDING")]
     pub recordings: Vec<PathBuf>,
     /// Print the summary as JSON.
@@ -141,7 +142,7 @@ Examples:
   warpscope export warpscope.wscope --device 0 --from 2s --format folded -o - | grep gemm"
 ))]
 pub struct Export {
-    /// The recording to read (.wscope); several recordings, such as one per rank, are read as one.
+    /// The recording to read (.wscope), or - for stdin; several recordings, such as one per rank, are read as one.
     #[arg(required = true, value_name = "RECORDING")]
     pub recordings: Vec<PathBuf>,
     /// Write to FILE; may be repeated.
@@ -248,10 +249,26 @@ mod tests {
     #[test]
     fn help_texts_need_no_wrapping() {
         for command in Cli::command().get_subcommands() {
-            let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            for line in text.lines() {
-                assert!(line.chars().count() <= 100, "{}: {line}", command.get_name());
+            for text in [command.get_after_help(), command.get_after_long_help()].into_iter().flatten() {
+                for line in text.to_string().lines() {
+                    assert!(line.chars().count() <= 100, "{}: {line}", command.get_name());
+                }
             }
+        }
+    }
+
+    /// Check that `record -h` has one line for each option and fits on two screens, and that `--help` has the rest.
+    #[test]
+    fn the_short_help_of_record_is_short() {
+        let mut cli = Cli::command();
+        cli.build();
+        let record = cli.find_subcommand_mut("record").expect("a command");
+        let (short, long) = (record.render_help().to_string(), record.render_long_help().to_string());
+        let options = record.get_arguments().filter(|option| !option.is_hide_set()).count();
+        assert!(short.lines().count() <= options + 25, "{options} options: {short}");
+        assert!(long.lines().count() > 2 * short.lines().count());
+        for part in ["tracepoint:GROUP:NAME", "Flight recorder (--last):", "serialised,19", "--last 1m --on-error"] {
+            assert!(long.contains(part) && !short.contains(part), "{part}");
         }
     }
 
@@ -260,7 +277,7 @@ mod tests {
     fn help_lists_every_table_and_format() {
         let help = |command: &str| {
             let mut cli = Cli::command();
-            cli.find_subcommand_mut(command).expect("a command").render_help().to_string()
+            cli.find_subcommand_mut(command).expect("a command").render_long_help().to_string()
         };
         let words = |help: &str| help.split([' ', ',', '.', '\n']).map(str::to_owned).collect::<Vec<_>>();
         for command in ["report", "export"] {

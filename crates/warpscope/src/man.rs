@@ -60,7 +60,7 @@ fn page(command: &Command) -> io::Result<Vec<u8>> {
     if command.has_subcommands() {
         man.render_subcommands_section(&mut out)?;
     }
-    if let Some(text) = command.get_after_help() {
+    if let Some(text) = command.get_after_long_help().or(command.get_after_help()) {
         notes(&text.to_string()).to_writer(&mut out)?;
     }
     Ok(out)

@@ -2,7 +2,8 @@
 
 use std::{
     fs::File,
-    io::{self, BufReader, Read, Seek},
+    io::{self, BufReader, IsTerminal, Read, Seek},
+    os::{fd::AsFd, unix::fs::FileTypeExt},
     path::PathBuf,
     sync::Arc,
 };
@@ -42,10 +43,12 @@ impl Recordings {
     pub fn open(paths: &[PathBuf]) -> anyhow::Result<Self> {
         let mut files: Vec<(PathBuf, File)> = Vec::new();
         for path in paths {
-            let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-            if file.metadata().is_ok_and(|info| info.is_dir()) {
-                bail!("cannot read {}: it is a directory", path.display());
-            }
+            let cannot = || format!("cannot open {}", path.display());
+            let file = match path.as_os_str() == "-" {
+                true => File::from(io::stdin().as_fd().try_clone_to_owned().with_context(cannot)?),
+                false => File::open(path).with_context(cannot)?,
+            };
+            let file = rewindable(file).with_context(|| format!("cannot read {}", path.display()))?;
             if let Some((other, _)) = files.iter().find(|(_, other)| is_same(other, &file)) {
                 bail!("{} and {} are the same file", other.display(), path.display());
             }
@@ -106,6 +109,23 @@ impl Recordings {
             _ => text.to_string(),
         }
     }
+}
+
+/// Returns a file that can be read more than once: what comes through a pipe is kept in a temporary file without a name.
+fn rewindable(mut file: File) -> anyhow::Result<File> {
+    let kind = file.metadata()?.file_type();
+    if kind.is_dir() {
+        bail!("it is a directory");
+    }
+    if file.is_terminal() {
+        bail!("it is a terminal: give a recording, or its contents through a pipe");
+    }
+    if kind.is_fifo() || kind.is_socket() {
+        let mut kept = tempfile::tempfile().context("cannot create a temporary file")?;
+        io::copy(&mut file, &mut kept)?;
+        return Ok(kept);
+    }
+    Ok(file)
 }
 
 fn is_same(one: &File, other: &File) -> bool {

@@ -66,16 +66,28 @@ Examples:
   sudo warpscope record --sim -- ./program-linked-to-the-simulated-libcudart"
 );
 
+/// The end of `record -h`.
+const SHORT_HELP: &str = "Examples:
+  sudo warpscope record -- python3 train.py
+  sudo warpscope record -p 4711 -d 10 -o run.html
+  sudo warpscope record --off-cpu --memory -- python3 train.py
+
+--help describes each option, the formats, the events and the flight recorder, with more examples.";
+
 /// `record`
 #[derive(Args, Debug)]
-#[command(after_help = RECORD_HELP)]
+#[command(after_help = SHORT_HELP, after_long_help = RECORD_HELP)]
 pub struct Record {
+    /// Record a running process; may be repeated.
+    ///
     /// Record a running process and its future children, until -d, Ctrl-C or the exit of the process; may be repeated.
     #[arg(short, long, value_name = "PID", value_parser = values::pid, conflicts_with_all = ["command", "kill", "sim", "nvtx", "stalls"])]
     pub pid: Vec<u32>,
     /// Record every running process that has loaded CUDA.
     #[arg(short, long, conflicts_with_all = ["command", "kill", "sim", "nvtx", "stalls", "pid"])]
     pub all: bool,
+    /// Record running processes whose name matches PATTERN.
+    ///
     /// Record running processes whose name matches PATTERN: globs (* ? []), separated by commas.
     #[arg(long, value_name = "PATTERN", conflicts_with_all = ["command", "kill", "sim", "nvtx", "stalls", "pid"])]
     pub comm: Vec<String>,
@@ -85,50 +97,76 @@ pub struct Record {
     /// Record running processes of a container, by its id.
     #[arg(long, value_name = "ID", conflicts_with_all = ["command", "kill", "sim", "nvtx", "stalls", "pid"])]
     pub container: Option<String>,
+    /// Record only GPU activity; no CPU samples.
+    ///
     /// Record only GPU activity, with the stacks that launched it; no CPU samples.
     #[arg(long, conflicts_with = "cpu_only")]
     pub gpu_only: bool,
     /// Record only CPU samples; load nothing into the command.
     #[arg(long)]
     pub cpu_only: bool,
+    /// Load nothing into the program: count launches, without GPU times.
+    ///
     /// Load nothing into the program: count kernel launches, graph launches, copies and memsets by call stack, without GPU times.
     #[arg(long, conflicts_with_all = ["gpu_only", "cpu_only", "events_only", "graph_level", "nvtx", "max_overhead"])]
     pub no_inject: bool,
+    /// Count an event by call stack; may be repeated.
+    ///
     /// Count an event by call stack; may be repeated (syntax below).
     #[arg(long, value_name = "EVENT")]
     pub event: Vec<String>,
+    /// Record the time that threads spend off the CPU, and why.
+    ///
     /// Record the time that threads spend off the CPU, by call stack and reason. Waits shorter than MIN (such as 10us) are
     /// added up without a stack.
     #[arg(long, value_name = "MIN", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     pub off_cpu: Option<String>,
+    /// Record who allocates and frees GPU memory.
+    ///
     /// Record who allocates and frees GPU memory: driver allocations, and tensors inside PyTorch's caching allocator.
     #[arg(long, conflicts_with_all = ["cpu_only", "events_only"])]
     pub memory: bool,
+    /// Record only events (--event, --off-cpu).
+    ///
     /// Record only events (--event, --off-cpu); no CPU samples, no GPU activity.
     #[arg(long, conflicts_with_all = ["gpu_only", "cpu_only"])]
     pub events_only: bool,
     /// Sample every CPU HZ times per second.
     #[arg(short = 'F', long, value_name = "HZ", default_value_t = 99, value_parser = values::hertz)]
     pub frequency: u32,
+    /// Limit the cost to PERCENT of the program's time.
+    ///
     /// Limit the cost to PERCENT of the program's time: record the stacks of only some launches and, if that is not
     /// enough, GPU work only part of the time, counting the other launches. Totals by kernel and call path stay unbiased.
     #[arg(long, value_name = "PERCENT", value_parser = values::percent, conflicts_with_all = ["cpu_only", "events_only"])]
     pub max_overhead: Option<f64>,
+    /// Stop recording after SECS seconds.
+    ///
     /// Stop recording after SECS seconds, or a time such as 500ms or 2m; the command keeps running.
     #[arg(short, long, value_name = "SECS", value_parser = values::seconds)]
     pub duration: Option<f64>,
+    /// With -d, terminate the command after recording.
+    ///
     /// With -d, terminate the command after recording: SIGTERM, then SIGKILL after 5 seconds.
     #[arg(long, requires = "duration")]
     pub kill: bool,
+    /// Write to FILE; may be repeated [default: warpscope.html, warpscope.wscope].
+    ///
     /// Write to FILE; may be repeated; {host}, {pid}, {rank} and {time} in FILE are replaced [default: warpscope.html and warpscope.wscope, numbered if they exist].
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
+    /// Record each launch of a CUDA graph as one operation.
+    ///
     /// Record each launch of a CUDA graph as one operation, without its kernels, copies and memsets; the lowest overhead.
     #[arg(long, conflicts_with_all = ["cpu_only", "events_only"])]
     pub graph_level: bool,
+    /// Record NVTX ranges and marks.
+    ///
     /// Record NVTX ranges and marks, with the GPU work that was launched in them.
     #[arg(long, conflicts_with_all = ["cpu_only", "events_only"])]
     pub nvtx: bool,
+    /// Sample the instructions on the GPU: source lines and stall reasons.
+    ///
     /// Sample the instructions that run on the GPU: show the source lines of each kernel, its instructions (with nvdisasm), and
     /// why its warps wait there. MODE is a period (5 to 31: one sample every 2^PERIOD clock cycles on each multiprocessor),
     /// `serialised` (kernels run one at a time, so that samples belong to a single launch), or both: serialised,19. Needs root,
@@ -136,22 +174,32 @@ pub struct Record {
     #[arg(long, value_name = "MODE", num_args = 0..=1, require_equals = true, default_missing_value = "17",
         conflicts_with_all = ["cpu_only", "events_only"])]
     pub stalls: Option<StallSampling>,
+    /// Record GPU energy by kernel and call path.
+    ///
     /// Record GPU energy, in joules, by kernel and call path: NVML's counter, divided among kernels by their time.
     /// Needs Volta or later.
     #[arg(long, conflicts_with_all = ["cpu_only", "events_only", "no_inject", "max_overhead"])]
     pub energy: bool,
+    /// Sample the counters of the GPUs, and report what limits each kernel.
+    ///
     /// Sample the counters of the GPUs every 1 ms (SMs, tensor pipe, memory, PCIe, NVLink), and report what limits each kernel
     /// (its verdict). Needs CUPTI, and root or permission to use the GPU's counters; otherwise NVML (GPM) is sampled every
     /// 100 ms, without verdicts. Cannot be combined with --stalls, which uses the same hardware.
     #[arg(long, conflicts_with_all = ["cpu_only", "events_only", "no_inject", "stalls"])]
     pub counters: bool,
+    /// Show graphs under the code that captured or launched them.
+    ///
     /// Show the work of CUDA graphs under the code that captured it (capture) or that launched the graph (launch).
     #[arg(long, value_name = "STACKS", value_enum, default_value_t)]
     pub graph_stacks: GraphStacks,
+    /// Show each thread on its own, not under the code that caused its work.
+    ///
     /// Show each thread on its own. By default, the work of PyTorch's autograd appears under the code that called backward(), that of
     /// XLA's thread pools under the code that handed it over, and Python's threads under the code that started them.
     #[arg(long)]
     pub no_handover: bool,
+    /// Show the forward code that PyTorch's backward work belongs to.
+    ///
     /// Show the forward code that PyTorch's backward work belongs to, as a frame such as `[backward of Linear (model.py:12)]`. Needs
     /// a probe at each node of autograd's graph, in the forward and in the backward pass.
     #[arg(long, conflicts_with_all = ["no_handover", "no_python", "events_only"])]
@@ -159,9 +207,13 @@ pub struct Record {
     /// Show the interpreter's native frames instead of Python functions.
     #[arg(long)]
     pub no_python: bool,
+    /// Draw each level of a recursion in flame graphs.
+    ///
     /// Draw each level of a recursion in flame graphs, instead of one frame `f [recursion x40]`.
     #[arg(long)]
     pub unfold_recursion: bool,
+    /// Show file and line of native functions (-g).
+    ///
     /// Show file and line of native functions, and inlined functions as separate frames; requires debug information (-g).
     #[arg(long)]
     pub lines: bool,
@@ -180,6 +232,9 @@ pub struct Record {
     /// Print progress details.
     #[arg(short, long, conflicts_with = "quiet")]
     pub verbose: bool,
+    /// Print what was recorded as JSON to stdout, for `top`.
+    #[arg(long, hide = true, conflicts_with = "command")]
+    pub result: bool,
     /// The flight recorder.
     #[command(flatten)]
     pub flight: Flight,
@@ -190,6 +245,3 @@ pub struct Record {
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
-    /// Print what was recorded as JSON to stdout, for `top`.
-    #[arg(long, hide = true, conflicts_with = "command")]
-    pub result: bool,
