@@ -4,6 +4,7 @@
 //! recorded programs; `support::oracle` computes the expected results.
 
 mod accounts;
+mod agree;
 mod alone;
 mod attach;
 mod bad_input;
@@ -16,8 +17,8 @@ mod counters;
 mod deep;
 mod demo;
 mod devices;
-mod energy;
 mod diff;
+mod energy;
 mod environment;
 mod event;
 mod faults;

@@ -6,7 +6,10 @@ use std::{collections::BTreeSet, fs, process::Command};
 
 use export::{View, formats::parquet::FILES};
 use model::event::{Activity, Event, Launch, Work};
-use support::parquet::{Value, files, tables};
+use support::{
+    parquet::Value,
+    sql::{files, tables},
+};
 
 /// Check that every file exists, also without any event, and that references lead to rows.
 #[test]

@@ -5,7 +5,7 @@ mod support;
 use export::{Flames, Format, View};
 use model::event::Event;
 use serde_json::Value;
-use support::{html, parquet, perfetto::Trace, pprof::Pprof};
+use support::{html, perfetto::Trace, pprof::Pprof, sql};
 
 /// What a format contains. `None`: it cannot contain this.
 #[derive(Debug, Default, PartialEq)]
@@ -120,7 +120,7 @@ fn report(events: &[Event]) -> Totals {
 }
 
 fn sql(events: &[Event]) -> Totals {
-    let tables = parquet::tables(events);
+    let tables = sql::tables(events);
     let works = [&tables["kernels"], &tables["copies"]];
     let sum = |column| works.iter().flat_map(|table| table.numbers(column)).sum::<i64>();
     Totals {

@@ -7,6 +7,7 @@ pub mod parquet;
 pub mod perfetto;
 pub mod pprof;
 pub mod proto;
+pub mod sql;
 pub mod trace;
 
 use std::{fs, io, path::Path};
