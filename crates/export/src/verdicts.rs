@@ -39,6 +39,12 @@ pub struct KernelVerdict {
     pub share: f64,
     /// Samples in which it ran alone.
     pub samples: u64,
+    /// Samples that it had nearly to itself, if it is judged by these because there are too few of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared_samples: Option<u64>,
+    /// The share of other kernels in these, 0 to 1. The kernel's own values may differ by as much, relative to the peak.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub others_share: Option<f64>,
     /// SMs that were active, in percent.
     pub sm_active: Option<f64>,
     /// The tensor pipe, in percent of its peak.
@@ -81,6 +87,8 @@ pub(crate) fn all(profile: &Profile) -> Vec<KernelVerdict> {
             ns,
             share: if whole == 0 { 0.0 } else { ns as f64 / whole as f64 },
             samples: samples.samples,
+            shared_samples: samples.is_shared().then_some(samples.shared),
+            others_share: samples.is_shared().then(|| samples.others()),
             sm_active: samples.mean(pm::SM_ACTIVE),
             tensor: samples.mean(pm::TENSOR_PIPE),
             dram: samples.dram(),

@@ -1,6 +1,9 @@
 //! Energy and counters of GPUs in the summary, and what limits kernels by the latter.
 
-use model::gpu_counters::Source;
+use model::{
+    gpu_counters::Source,
+    verdict::{MIN_DOMINANT, Verdict},
+};
 use text::units::{count, counted, energy, percent, time};
 
 use super::numbers::Summary;
@@ -82,7 +85,7 @@ impl Page {
                 percent(row.tensor),
                 percent(row.dram),
                 percent(row.issued),
-                count(row.samples),
+                count(row.shared_samples.unwrap_or(row.samples)),
             ));
         }
         let late = match samples.late_ns {
@@ -90,14 +93,35 @@ impl Page {
             ns => format!("; {} of operations was reported too late to count", time(ns)),
         };
         let text = format!(
-            "{}: {} of one kernel alone, {} of several operations, {} of a part of a kernel, {} idle{late}",
+            "{}: {} of one kernel alone, {} of one kernel for at least {MIN_DOMINANT} % of the busy time, {} of several \
+             operations, {} of a part of a kernel, {} idle{late}",
             counted(samples.samples, "sample", "samples"),
             count(samples.of_kernels),
+            count(samples.mostly),
             count(samples.shared),
             count(samples.partial),
             count(samples.idle),
         );
         let line = self.ink(TextStyle::Dim, &text);
         self.line(&line);
+        let shown = kernels.iter().take(ROWS);
+        let others = shown.filter_map(|row| row.others_share).fold(None, |most: Option<f64>, share| {
+            Some(most.map_or(share, |most| most.max(share)))
+        });
+        if let Some(others) = others {
+            let text = format!(
+                "kernels without samples of their own are judged by those that they had nearly to themselves: others had up \
+                 to {:.0} % of the busy time, and the values may differ by as much",
+                (100.0 * others).ceil()
+            );
+            let line = self.ink(TextStyle::Dim, &text);
+            self.line(&line);
+        }
+        if kernels.iter().all(|row| row.verdict == Verdict::NotMeasured) && samples.shared + samples.mostly > 0 {
+            let text = "no kernel can be judged: kernels that are shorter than a sample alternate; repeat the kernel in \
+                        question in a loop of some milliseconds, or use --stalls";
+            let line = self.ink(TextStyle::Yellow, text);
+            self.line(&line);
+        }
     }
 }
