@@ -28,6 +28,7 @@ pub mod formats;
 mod helper_programs;
 mod host_waits;
 pub mod idle;
+mod idle_pools;
 mod lanes;
 mod launch_lengths;
 pub mod losses;

@@ -6,6 +6,8 @@ use model::{
     profile::Profile,
 };
 
+use crate::idle_pools;
+
 /// Threads that could have run.
 const CPU: &str = "[waiting for a CPU]";
 /// Page faults.
@@ -42,7 +44,8 @@ pub fn spinning(stack: &[NamedFrame]) -> Option<&'static str> {
     stack.iter().any(synchronizes).then_some(GPU)
 }
 
-/// Returns the innermost frame of a wait: its reason. In a call that waits for the GPU, the driver may wait in any way.
+/// Returns the innermost frame of a wait: its reason. In a call that waits for the GPU, the driver may wait in any way; so
+/// may a thread of a pool that waits for work.
 pub fn reason<'a>(reason: &'a CounterPoint, stack: &[NamedFrame]) -> &'a str {
     let waits_for_gpu = |frame: &NamedFrame| {
         cuda::call(&frame.name).is_some_and(|call| matches!(call.role, Role::Synchronize | Role::Copy))
@@ -50,6 +53,7 @@ pub fn reason<'a>(reason: &'a CounterPoint, stack: &[NamedFrame]) -> &'a str {
     match &*reason.function {
         reason @ (CPU | MEMORY | SHORT_WAITS) => reason,
         _ if stack.iter().any(waits_for_gpu) => GPU,
+        _ if idle_pools::is_idle(stack) => idle_pools::WORK,
         reason => reason,
     }
 }

@@ -12,6 +12,7 @@ use super::tables::{TOP, share};
 use crate::{
     flame_cache::Flames,
     flame_tree::{EventView, Line, Measure},
+    idle_pools, waits,
 };
 
 /// One event.
@@ -37,12 +38,24 @@ pub struct EventSummary {
     pub outside: u64,
     /// Hits in warpscope's injected library, and in CUPTI on its behalf; not included in `count`.
     pub own: u64,
+    /// Of the time off the CPU, that of pools' threads without work: it is not in `top_stacks`, and shares do not include it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting_for_work: Option<IdlePools>,
     /// Distinct stacks, by name.
     pub stacks: u64,
     /// The stacks with the largest sums, or the largest counts without a weight.
     pub top_stacks: Vec<EventStack>,
     #[serde(skip)]
     pub(super) measure: Measure,
+}
+
+/// Waits of pools' threads without work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct IdlePools {
+    /// Waits.
+    pub count: u64,
+    /// Their time.
+    pub sum: u64,
 }
 
 /// Hits from one stack.
@@ -73,9 +86,16 @@ fn event(flames: &Flames<'_>, counter: &Counter) -> EventSummary {
     for (_, _, stack, weight) in profile.counters.of(counter.id) {
         if profile.is_injected(stack) { own.add(weight) } else { all.add(weight) }
     }
-    let whole = if weighted { all.weight } else { all.count };
+    let is_idle = |line: &&Line| {
+        waits::is_off_cpu(counter) && line.frames.last().is_some_and(|frame| **frame == *idle_pools::WORK)
+    };
+    let (idle, mut lines): (Vec<&Line>, Vec<&Line>) = flame.lines.iter().partition(is_idle);
+    let idle = IdlePools {
+        count: idle.iter().map(|line| line.weight.hits).sum(),
+        sum: idle.iter().fold(0, |sum, line| sum.saturating_add(line.weight.amount)),
+    };
+    let whole = if weighted { all.weight.saturating_sub(idle.sum) } else { all.count };
     let stacks = flame.lines.len() as u64;
-    let mut lines: Vec<&Line> = flame.lines.iter().collect();
     lines.sort_by_key(|line| Reverse(line.weight.amount));
     let top_stacks = lines.iter().take(TOP).map(|line| EventStack {
         path: line.frames.iter().map(ToString::to_string).collect(),
@@ -93,6 +113,7 @@ fn event(flames: &Flames<'_>, counter: &Counter) -> EventSummary {
         sum: weighted.then_some(all.weight),
         outside: all.outside,
         own: own.count,
+        waiting_for_work: (idle.count > 0).then_some(idle),
         stacks,
         top_stacks: top_stacks.collect(),
         measure: flame.measure,

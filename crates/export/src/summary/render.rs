@@ -290,7 +290,8 @@ impl Page {
     }
 
     fn event(&mut self, event: &EventSummary) {
-        let whole = event.sum.unwrap_or(event.count);
+        let idle = event.waiting_for_work.map_or(0, |idle| idle.sum);
+        let whole = event.sum.unwrap_or(event.count).saturating_sub(idle);
         let (hit, hits) = waits::hits(&event.source);
         let mut parts = vec![counted(event.count, hit, hits)];
         if let (Some(sum), Some(weight)) = (event.sum, &event.weight) {
@@ -320,6 +321,15 @@ impl Page {
         }
         if event.own > 0 {
             let text = format!("excludes {} in warpscope's injected library", counted(event.own, hit, hits));
+            let line = self.ink(TextStyle::Dim, &text);
+            self.line(&line);
+        }
+        if let Some(idle) = event.waiting_for_work {
+            let text = format!(
+                "threads of pools without work waited {} of that, in {}: they are not listed",
+                time(idle.sum),
+                counted(idle.count, hit, hits)
+            );
             let line = self.ink(TextStyle::Dim, &text);
             self.line(&line);
         }
