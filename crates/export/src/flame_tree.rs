@@ -228,6 +228,7 @@ impl Flame {
         for info in profile.devices.values() {
             let device = naming.name(format!("GPU {}", info.label), Family::GpuKernel);
             for (charge, weight) in &info.idle.parts {
+                let charge = &idle::explained(profile, charge);
                 let mut frames = vec![device.clone()];
                 match charge.phase {
                     Phase::Before => frames.push(naming.name(names::BEFORE_GPU_WORK.to_owned(), Family::Unknown)),
@@ -242,6 +243,7 @@ impl Flame {
                     Cause::Launching => Some(names::LAUNCHING.to_owned()),
                     Cause::Waiting(_) => Some(idle::wait_reason(profile, charge)),
                     Cause::Running => None,
+                    Cause::Meanwhile => Some(names::MEANWHILE.to_owned()),
                     Cause::Unknown => Some("[unknown]".to_owned()),
                 };
                 frames.extend(doing.map(|doing| naming.name(doing, Family::Wait)));

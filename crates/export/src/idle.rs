@@ -9,6 +9,7 @@ use model::{
 use serde::Serialize;
 
 use crate::{
+    idle_pools,
     user_code::{Place, UserCode},
     waits,
 };
@@ -48,7 +49,7 @@ pub struct DeviceIdle {
 /// What idle time is charged to.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct IdleCause {
-    /// What the thread that feeds the GPU did.
+    /// What the thread that feeds the GPU did, or another one meanwhile.
     pub cause: ThreadState,
     /// Why it waited, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,6 +63,19 @@ pub struct IdleCause {
     pub share: f64,
     /// The samples that it is based on.
     pub samples: u64,
+    /// For launches, the gaps; otherwise absent.
+    #[serde(skip_serializing_if = "is_default")]
+    pub gaps: u64,
+    /// The longest of them.
+    #[serde(skip_serializing_if = "is_default")]
+    pub longest_ns: u64,
+    /// The longest was before the first run of a kernel.
+    #[serde(skip_serializing_if = "is_default")]
+    pub first_use: bool,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// What a thread did while its GPU was idle.
@@ -74,6 +88,8 @@ pub enum ThreadState {
     Waiting,
     /// It launched the work that ended the gap.
     Launching,
+    /// Nothing is known about it, but another thread of its process ran meanwhile, as samples show.
+    Meanwhile,
     /// There is no evidence.
     Unknown,
     /// Several causes, added up.
@@ -107,8 +123,9 @@ fn of_device(profile: &Profile, code: &UserCode<'_>, device: u32, info: &DeviceI
     let idle = &info.idle;
     let idle_ns = idle.of(Phase::Between);
     let span_ns = info.busy_ns.saturating_add(idle_ns);
+    let parts = |phase| idle.parts_of(phase).map(|(charge, weight)| (explained(profile, charge), *weight));
     let sum = |wanted: &dyn Fn(Cause) -> bool| {
-        let all = idle.parts_of(Phase::Between).filter(|(charge, _)| wanted(charge.cause));
+        let all = parts(Phase::Between).filter(|(charge, _)| wanted(charge.cause));
         all.fold(0_u64, |sum, (_, weight)| sum.saturating_add(weight.ns))
     };
     DeviceIdle {
@@ -118,20 +135,30 @@ fn of_device(profile: &Profile, code: &UserCode<'_>, device: u32, info: &DeviceI
         idle_ns,
         idle_share: share(idle_ns, span_ns),
         exact_ns: sum(&Cause::is_exact),
-        sampled_ns: sum(&|cause| cause == Cause::Running),
+        sampled_ns: sum(&|cause| matches!(cause, Cause::Running | Cause::Meanwhile)),
         unknown_ns: sum(&|cause| cause == Cause::Unknown),
-        causes: causes(profile, code, idle.parts_of(Phase::Between)),
+        causes: causes(profile, code, parts(Phase::Between)),
         before_ns: idle.of(Phase::Before),
-        before: causes(profile, code, idle.parts_of(Phase::Before)),
+        before: causes(profile, code, parts(Phase::Before)),
         after_ns: idle.of(Phase::After),
     }
 }
 
+/// Returns what idle time is charged to, by the names of frames. A thread of warpscope or CUPTI, or one that spins until it
+/// gets work, explains nothing by running meanwhile.
+pub fn explained(profile: &Profile, charge: &Charge) -> Charge {
+    let is_idle = |stack| profile.is_own_cost(stack) || idle_pools::is_idle(&profile.frames(stack));
+    match (charge.cause, charge.stack) {
+        (Cause::Meanwhile, Some(stack)) if is_idle(stack) => Charge { cause: Cause::Unknown, stack: None, ..*charge },
+        _ => *charge,
+    }
+}
+
 /// Adds up idle time by what was done and where, the longest first.
-fn causes<'a>(
+fn causes(
     profile: &Profile,
     code: &UserCode<'_>,
-    parts: impl Iterator<Item = &'a (Charge, IdleWeight)>,
+    parts: impl Iterator<Item = (Charge, IdleWeight)>,
 ) -> Vec<IdleCause> {
     let whole = profile.wall_ns();
     let mut sums: BTreeMap<(ThreadState, Option<String>, Option<Place>), IdleWeight> = BTreeMap::new();
@@ -139,30 +166,40 @@ fn causes<'a>(
         let (doing, reason) = match charge.cause {
             Cause::Launching => (ThreadState::Launching, None),
             Cause::Running => (ThreadState::Running, None),
+            Cause::Meanwhile => (ThreadState::Meanwhile, None),
             Cause::Unknown => (ThreadState::Unknown, None),
-            Cause::Waiting(_) => (ThreadState::Waiting, Some(wait_reason(profile, charge))),
+            Cause::Waiting(_) => (ThreadState::Waiting, Some(wait_reason(profile, &charge))),
         };
         let place = charge.stack.map(|stack| code.place(charge.process, stack));
-        let sum = sums.entry((doing, reason, place)).or_default();
-        sum.ns = sum.ns.saturating_add(weight.ns);
-        sum.samples += weight.samples;
+        sums.entry((doing, reason, place)).or_default().add(&weight);
     }
-    let cause = |((cause, reason, place), IdleWeight { ns, samples })| IdleCause {
+    let cause = |((cause, reason, place), weight): (_, IdleWeight)| IdleCause {
         cause,
         reason,
         place,
-        ns,
-        share: share(ns, whole),
-        samples,
+        ns: weight.ns,
+        share: share(weight.ns, whole),
+        samples: weight.samples,
+        gaps: weight.gaps,
+        longest_ns: weight.longest_ns,
+        first_use: weight.first_use,
     };
     let mut all: Vec<IdleCause> = sums.into_iter().map(cause).collect();
     all.sort_by_key(|cause| std::cmp::Reverse(cause.ns));
     if all.len() > MAX_CAUSES {
         let rest = all.split_off(MAX_CAUSES - 1);
         let ns = rest.iter().fold(0_u64, |sum, cause| sum.saturating_add(cause.ns));
-        let samples = rest.iter().map(|cause| cause.samples).sum();
-        let share = share(ns, whole);
-        all.push(IdleCause { cause: ThreadState::Other, reason: None, place: None, ns, share, samples });
+        all.push(IdleCause {
+            cause: ThreadState::Other,
+            reason: None,
+            place: None,
+            ns,
+            share: share(ns, whole),
+            samples: rest.iter().map(|cause| cause.samples).sum(),
+            gaps: 0,
+            longest_ns: 0,
+            first_use: false,
+        });
     }
     all
 }

@@ -40,7 +40,9 @@ pub const GPU_IDLE: &str = "[GPU idle]";
 pub const LAUNCHING: &str = "[launching]";
 /// The frame below a GPU for the time before its first work.
 pub const BEFORE_GPU_WORK: &str = "[before the first GPU work]";
-/// The same for the time after its last.
+/// The frame below a stack that ran in another thread than the one that feeds the GPU, about which nothing is known.
+pub const MEANWHILE: &str = "[meanwhile, in another thread]";
+/// The frame below a GPU for the time after its last work.
 pub const AFTER_GPU_WORK: &str = "[after the last GPU work]";
 
 /// The name of a process image, as one word.

@@ -111,6 +111,7 @@ impl Fold {
                     *self.graph_launches.entry(launch.process).or_default() += 1;
                 }
                 gpu.ranks.launch(launch.session);
+                gpu.evidence.launch(launch);
                 profile.sampled.without_stack += u64::from(launch.stack == StackId::NOT_SAMPLED);
                 copy_calls.launch(launch);
                 causes.launch(launch, |cause| settle(cause, gpu, copy_calls, profile, &mut on_joined));

@@ -10,17 +10,29 @@
 //!                                           launching
 //! ```
 //!
+//! A copy or a memset that another thread makes in the background ends no gap: the GPU waits for the next kernel. If that
+//! kernel had not been launched when the gap began, the thread that launched it is charged, before and after the copy. If
+//! it had been launched, it waited for the copy, and the copy's launch is charged.
+//!
+//! ```text
+//!   kernels  ####                          ####
+//!   copies            cc                               of a thread that prefetches
+//!   gap          |---|  |-----------------|            both parts are charged to the thread that launched the kernel
+//! ```
+//!
 //! | part | charged to | basis |
 //! | --- | --- | --- |
 //! | from the launch to the start of the work | the launching stack: the call, the driver, the GPU's queue | intervals |
 //! | the thread's own time, while it waited | the stack that waited (`record --off-cpu`) | intervals |
 //! | the rest of its own time | the stacks of its samples | samples |
-//! | what neither covers | unknown | - |
+//! | what neither covers, in a long gap | what other threads of its process ran meanwhile | their samples |
+//! | what nothing covers | unknown | - |
 //!
 //! A gap is often shorter than the sampling period. So samples are not counted gap by gap: all gaps of a device that one
 //! thread ended form one pool, and the pool's time is divided among the samples that fell into any of them. Without waits, a sample stands for at
-//! most its period: a thread that is off the CPU has no samples, and this time stays unknown. If waits were recorded, the
-//! rest of the time is known to be CPU time, and the samples stand for all of it.
+//! most its period: a thread that is off the CPU has no samples, and this time stays unknown. If waits were recorded, which
+//! begins with the first launch of a thread, the rest of the time is known to be CPU time, and the samples stand for all of
+//! it.
 //!
 //! Divisions are of integers and keep the sums: what is charged adds up to the idle time, to the nanosecond.
 
@@ -37,7 +49,8 @@ pub const SHORT_GAP_NS: u64 = 50_000;
 pub struct Idle {
     /// Idle time, by [`Phase`].
     pub ns: [u64; Phase::ALL.len()],
-    /// The gaps between its first work and its last that are shorter than [`SHORT_GAP_NS`]: number and time.
+    /// The gaps between its first work and its last that are shorter than [`SHORT_GAP_NS`], and parts of gaps between kernels
+    /// that are: number and time.
     pub short_gaps: (u64, u64),
     /// What it is charged to, sorted. The parts of a phase add up to its idle time.
     pub parts: Vec<(Charge, IdleWeight)>,
@@ -67,7 +80,7 @@ pub struct Charge {
     pub phase: Phase,
     /// The image of the thread that feeds the device; 0 if it is not known.
     pub process: ProcessId,
-    /// The thread.
+    /// The thread; for [`Cause::Meanwhile`], the one that ran.
     pub tid: u32,
     /// What it did.
     pub cause: Cause,
@@ -84,6 +97,8 @@ pub enum Cause {
     Waiting(PointId),
     /// It ran, as samples show.
     Running,
+    /// Nothing is known about it, but another thread of its process ran meanwhile, as samples show.
+    Meanwhile,
     /// There is no evidence.
     Unknown,
 }
@@ -102,6 +117,24 @@ pub struct IdleWeight {
     pub ns: u64,
     /// The samples that it is based on.
     pub samples: u64,
+    /// For [`Cause::Launching`]: the gaps.
+    pub gaps: u64,
+    /// The longest of these parts of gaps.
+    pub longest_ns: u64,
+    /// The work that ended the longest was the first run of its kernel.
+    pub first_use: bool,
+}
+
+impl IdleWeight {
+    /// Adds another weight.
+    pub fn add(&mut self, other: &Self) {
+        if other.longest_ns > self.longest_ns {
+            (self.longest_ns, self.first_use) = (other.longest_ns, other.first_use);
+        }
+        self.ns = self.ns.saturating_add(other.ns);
+        self.samples = self.samples.saturating_add(other.samples);
+        self.gaps = self.gaps.saturating_add(other.gaps);
+    }
 }
 
 impl Idle {

@@ -63,7 +63,7 @@ fn add_idle(profile: &mut Profile, seconds: u64, cause: Cause, stack: Option<u64
     device.busy_ns -= ns;
     device.kernel_busy_ns -= ns;
     let charge = Charge { phase: Phase::Between, process: IMAGE, tid: 7, cause, stack: stack.map(StackId) };
-    device.idle.parts.push((charge, IdleWeight { ns, samples: 0 }));
+    device.idle.parts.push((charge, IdleWeight { ns, ..IdleWeight::default() }));
 }
 
 fn found(profile: &Profile) -> Vec<Finding> {

@@ -3,9 +3,12 @@
 //! Evidence arrives before the work that ends a gap, and gaps become final late, so samples and waits are kept for a
 //! while. When there are too many, the older half is assigned to the gaps known so far, and dropped.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{busy::Gap, divide::divide};
+use super::{
+    busy::{BusyTime, Gap},
+    divide::divide,
+};
 use crate::{
     event::{Launch, PointId, ProcessId, Sample, StackId, Wait},
     idle::{Cause, Charge, Idle, IdleWeight, Phase, SHORT_GAP_NS},
@@ -15,6 +18,9 @@ use crate::{
 const MAX_KEPT: usize = 1 << 19;
 /// The maximum number of distinct sums of a device. What has none stays unknown.
 const MAX_SUMS: usize = 1 << 17;
+
+/// In gaps of at least this length, other threads are looked at. Shorter ones have too few samples, and are too many.
+const LONG_GAP_NS: u64 = 10_000_000;
 
 /// A thread: its image and its id. All zero if it is not known.
 pub type ThreadKey = (ProcessId, u32);
@@ -51,6 +57,12 @@ pub struct Evidence {
     unsorted: bool,
     /// Waits are recorded: a thread that does not wait runs.
     pub waits_recorded: bool,
+    /// The first launch of each thread: from then on its waits are recorded.
+    launched: FxHashMap<ThreadKey, u64>,
+    /// The thread of the last launch.
+    last: ThreadKey,
+    /// Launches of the first run of a kernel on a device.
+    first_uses: FxHashSet<(ThreadKey, u64)>,
 }
 
 /// What one thread did.
@@ -82,6 +94,26 @@ impl Evidence {
         track.waits.push((wait.end, wait.start, wait.stack, wait.reason));
         self.kept += 1;
         self.waits_recorded = true;
+    }
+
+    /// Notes a launch.
+    #[inline]
+    pub fn launch(&mut self, launch: &Launch) {
+        let thread = (launch.process, launch.tid);
+        if thread != self.last {
+            self.last = thread;
+            self.launched.entry(thread).or_insert(launch.time);
+        }
+    }
+
+    /// Notes the launch of the first run of a kernel on a device.
+    pub fn first_use(&mut self, launch: &Launch) {
+        self.first_uses.insert(((launch.process, launch.tid), launch.time));
+    }
+
+    /// Returns how much of a time is before the waits of a thread are recorded.
+    fn unwatched(&self, thread: ThreadKey, start: u64, end: u64) -> u64 {
+        self.launched.get(&thread).map_or(end, |first| (*first).min(end)).saturating_sub(start)
     }
 
     /// Whether there is too much of it.
@@ -126,9 +158,22 @@ impl Evidence {
 struct Pool {
     /// The thread's own time in them.
     own_ns: u64,
+    /// Of that, the time before its waits were recorded.
+    unwatched_ns: u64,
     waits: FxHashMap<(StackId, PointId), u64>,
     /// The samples by stack: their number and their weight.
     samples: FxHashMap<StackId, (u64, u64)>,
+    /// The samples of other threads of its process, in long gaps that its own evidence leaves open.
+    others: FxHashMap<(u32, StackId), (u64, u64)>,
+}
+
+/// Gaps, from the launch of the work that ended them on.
+#[derive(Debug, Default)]
+struct Launches {
+    ns: u64,
+    gaps: u64,
+    /// The longest, and the time of its launch.
+    longest: (u64, u64),
 }
 
 /// What the idle time of one device is charged to, so far.
@@ -137,15 +182,36 @@ pub struct Blame {
     /// The gap before the first work. It is accounted for at the end, when the start of the recording is known.
     pub first: Option<Gap<Feed>>,
     pools: FxHashMap<(Phase, ThreadKey), Pool>,
-    launching: FxHashMap<(Phase, ThreadKey, StackId), u64>,
+    launching: FxHashMap<(Phase, ThreadKey, StackId), Launches>,
     ns: [u64; Phase::ALL.len()],
     short_gaps: (u64, u64),
     sums: usize,
 }
 
 impl Blame {
+    /// Charges a gap before some work, which is final.
+    pub fn close(&mut self, gap: Gap<Feed>, kernels: &BusyTime<Feed>, evidence: &Evidence) {
+        let (gap, between) = claimed(gap, kernels);
+        if gap.start == 0 {
+            self.assign(Phase::Before, gap, evidence);
+            self.first = Some(gap);
+            return;
+        }
+        if between < SHORT_GAP_NS {
+            self.short_gaps = (self.short_gaps.0 + 1, self.short_gaps.1 + (gap.end - gap.start));
+        }
+        self.account(Phase::Between, gap, evidence);
+        self.assign(Phase::Between, gap, evidence);
+    }
+
+    /// Assigns evidence to a gap before some work, which may still change.
+    pub fn assign_open(&mut self, gap: Gap<Feed>, kernels: &BusyTime<Feed>, evidence: &Evidence) {
+        let phase = if gap.start == 0 { Phase::Before } else { Phase::Between };
+        self.assign(phase, claimed(gap, kernels).0, evidence);
+    }
+
     /// Adds the time of a gap that is final.
-    pub fn account(&mut self, phase: Phase, gap: Gap<Feed>) {
+    pub fn account(&mut self, phase: Phase, gap: Gap<Feed>, evidence: &Evidence) {
         let Gap { start, end, mark } = gap;
         if end <= start {
             return;
@@ -153,16 +219,16 @@ impl Blame {
         let launched = mark.time.clamp(start, end);
         let ns = &mut self.ns[phase as usize];
         *ns = ns.saturating_add(end - start);
-        if phase == Phase::Between && end - start < SHORT_GAP_NS {
-            self.short_gaps = (self.short_gaps.0 + 1, self.short_gaps.1 + (end - start));
-        }
         if launched < end {
             let sum = self.launching.entry((phase, mark.thread, mark.stack)).or_default();
-            *sum = sum.saturating_add(end - launched);
+            sum.ns = sum.ns.saturating_add(end - launched);
+            sum.gaps += 1;
+            sum.longest = sum.longest.max((end - launched, mark.time));
         }
         if launched > start {
             let pool = self.pools.entry((phase, mark.thread)).or_default();
             pool.own_ns = pool.own_ns.saturating_add(launched - start);
+            pool.unwatched_ns = pool.unwatched_ns.saturating_add(evidence.unwatched(mark.thread, start, launched));
         }
     }
 
@@ -170,10 +236,13 @@ impl Blame {
     pub fn assign(&mut self, phase: Phase, gap: Gap<Feed>, evidence: &Evidence) {
         let Gap { start, end, mark } = gap;
         let end = mark.time.min(end);
-        let Some(track) = evidence.threads.get(&mark.thread) else { return };
+        let none = Track::default();
+        let track = evidence.threads.get(&mark.thread).unwrap_or(&none);
         let pool = self.pools.entry((phase, mark.thread)).or_default();
         let first = track.samples.partition_point(|(time, ..)| *time < start);
+        let mut covered = 0_u64;
         for (_, stack, weight) in track.samples[first..].iter().take_while(|(time, ..)| *time < end) {
+            covered = covered.saturating_add(*weight);
             if admits(&pool.samples, stack, &mut self.sums) {
                 let sum = pool.samples.entry(*stack).or_default();
                 *sum = (sum.0 + 1, sum.1.saturating_add(*weight));
@@ -182,25 +251,49 @@ impl Blame {
         let first = track.waits.partition_point(|(until, ..)| *until <= start);
         for (until, from, stack, reason) in track.waits[first..].iter().take_while(|(_, from, ..)| *from < end) {
             let ns = (*until).min(end).saturating_sub((*from).max(start));
+            covered = covered.saturating_add(ns);
             if ns > 0 && admits(&pool.waits, &(*stack, *reason), &mut self.sums) {
                 let sum = pool.waits.entry((*stack, *reason)).or_default();
                 *sum = sum.saturating_add(ns);
             }
         }
+        let length = end.saturating_sub(start);
+        if start > 0 && length >= LONG_GAP_NS && covered < length / 2 {
+            self.assign_others(phase, Gap { start, end, mark }, evidence);
+        }
+    }
+
+    /// Assigns the samples of the other threads of a process.
+    fn assign_others(&mut self, phase: Phase, Gap { start, end, mark }: Gap<Feed>, evidence: &Evidence) {
+        let pool = self.pools.entry((phase, mark.thread)).or_default();
+        let is_other = |thread: &ThreadKey| thread.0 == mark.thread.0 && *thread != mark.thread;
+        for ((_, tid), track) in evidence.threads.iter().filter(|(thread, _)| is_other(thread)) {
+            let first = track.samples.partition_point(|(time, ..)| *time < start);
+            for (_, stack, weight) in track.samples[first..].iter().take_while(|(time, ..)| *time < end) {
+                if admits(&pool.others, &(*tid, *stack), &mut self.sums) {
+                    let sum = pool.others.entry((*tid, *stack)).or_default();
+                    *sum = (sum.0 + 1, sum.1.saturating_add(*weight));
+                }
+            }
+        }
     }
 
     /// Ends it: divides the time of each pool.
-    pub fn finish(self, waits_recorded: bool) -> Idle {
+    pub fn finish(self, evidence: &Evidence) -> Idle {
         let mut parts: Vec<(Charge, IdleWeight)> = Vec::new();
-        for ((phase, (process, tid), stack), ns) in self.launching {
+        for ((phase, thread, stack), Launches { ns, gaps, longest: (longest_ns, launched) }) in self.launching {
+            let (process, tid) = thread;
             let charge = Charge { phase, process, tid, cause: Cause::Launching, stack: Some(stack) };
-            parts.push((charge, IdleWeight { ns, samples: 0 }));
+            let first_use = evidence.first_uses.contains(&(thread, launched));
+            parts.push((charge, IdleWeight { ns, gaps, longest_ns, first_use, ..IdleWeight::default() }));
         }
         for ((phase, (process, tid)), pool) in self.pools {
-            let charge = |cause, stack| Charge { phase, process, tid, cause, stack };
-            // The waits of a thread are recorded from its first launch on.
-            let complete = waits_recorded && phase != Phase::Before;
-            pool.divide(complete, |cause, stack, weight| parts.push((charge(cause, stack), weight)));
+            let charge = |cause, other: Option<u32>, stack| {
+                Charge { phase, process, tid: other.unwrap_or(tid), cause, stack }
+            };
+            pool.divide(evidence.waits_recorded, |cause, other, stack, weight| {
+                parts.push((charge(cause, other, stack), weight));
+            });
         }
         parts.retain(|(_, weight)| weight.ns > 0);
         parts.sort_unstable_by_key(|(charge, _)| *charge);
@@ -211,6 +304,15 @@ impl Blame {
         );
         idle
     }
+}
+
+/// Returns a gap with the launch that it is charged to, and the length of the gap between kernels that it is a part of.
+fn claimed(gap: Gap<Feed>, kernels: &BusyTime<Feed>) -> (Gap<Feed>, u64) {
+    let Some(next) = kernels.gap_before(gap.end) else { return (gap, gap.end - gap.start) };
+    let between = if next.start == 0 { gap.end - gap.start } else { next.end - next.start };
+    let missing = next.mark.time > gap.start && next.mark.time != u64::MAX;
+    let mark = if missing && next.mark.thread != gap.mark.thread { next.mark } else { gap.mark };
+    (Gap { mark, ..gap }, between)
 }
 
 /// Whether a sum exists, or there is room for another one.
@@ -224,27 +326,36 @@ fn admits<K: Eq + std::hash::Hash, V>(sums: &FxHashMap<K, V>, key: &K, count: &m
 }
 
 impl Pool {
-    /// Divides its time: first to waits, which are exact, then to samples. If all waits are known, the thread ran for the
-    /// rest of the time.
-    fn divide(self, all_waits: bool, mut on: impl FnMut(Cause, Option<StackId>, IdleWeight)) {
+    /// Divides its time: first to waits, which are exact, then to samples. Where all waits are known, the thread ran for the
+    /// rest of the time. `on` gets the cause, the thread if it is another one, the stack and the time.
+    fn divide(self, waits_recorded: bool, mut on: impl FnMut(Cause, Option<u32>, Option<StackId>, IdleWeight)) {
         let mut waits: Vec<_> = self.waits.into_iter().collect();
         waits.sort_unstable();
         let mut samples: Vec<_> = self.samples.into_iter().collect();
         samples.sort_unstable();
+        let mut others: Vec<_> = self.others.into_iter().collect();
+        others.sort_unstable();
         let waited = waits.iter().fold(0_u64, |sum, (_, ns)| sum.saturating_add(*ns)).min(self.own_ns);
         // Work that arrived late may have filled a part of a gap after waits were assigned to it.
         let ns = divide(waited, &waits.iter().map(|(_, ns)| *ns).collect::<Vec<_>>());
         for (((stack, reason), _), ns) in waits.into_iter().zip(ns) {
-            on(Cause::Waiting(reason), Some(stack), IdleWeight { ns, samples: 0 });
+            on(Cause::Waiting(reason), None, Some(stack), IdleWeight { ns, ..IdleWeight::default() });
         }
         let rest = self.own_ns - waited;
+        let watched = if waits_recorded { rest.saturating_sub(self.unwatched_ns) } else { 0 };
         let sampled = samples.iter().fold(0_u64, |sum, (_, (_, weight))| sum.saturating_add(*weight));
-        let running = if all_waits && sampled > 0 { rest } else { rest.min(sampled) };
+        let running = if sampled > 0 { rest.min(sampled).max(watched) } else { 0 };
         let ns = divide(running, &samples.iter().map(|(_, (_, weight))| *weight).collect::<Vec<_>>());
-        for ((stack, (count, _)), ns) in samples.into_iter().zip(ns) {
-            on(Cause::Running, Some(stack), IdleWeight { ns, samples: count });
+        for ((stack, (samples, _)), ns) in samples.into_iter().zip(ns) {
+            on(Cause::Running, None, Some(stack), IdleWeight { ns, samples, ..IdleWeight::default() });
         }
-        on(Cause::Unknown, None, IdleWeight { ns: rest - running, samples: 0 });
+        let rest = rest - running;
+        let meanwhile = others.iter().fold(0_u64, |sum, (_, (_, weight))| sum.saturating_add(*weight)).min(rest);
+        let ns = divide(meanwhile, &others.iter().map(|(_, (_, weight))| *weight).collect::<Vec<_>>());
+        for (((tid, stack), (samples, _)), ns) in others.into_iter().zip(ns) {
+            on(Cause::Meanwhile, Some(tid), Some(stack), IdleWeight { ns, samples, ..IdleWeight::default() });
+        }
+        on(Cause::Unknown, None, None, IdleWeight { ns: rest - meanwhile, ..IdleWeight::default() });
     }
 }
 

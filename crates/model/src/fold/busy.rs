@@ -132,6 +132,18 @@ impl<T: Copy + Ord> BusyTime<T> {
         ends.zip(&self.open).map(|(start, &(end, _, mark))| Gap { start, end, mark })
     }
 
+    /// Returns the gap before the first interval that starts at or after a time; `None` if there is none, or if that time is
+    /// closed. Intervals of the last batch are not included until [`BusyTime::merge`].
+    pub fn gap_before(&self, time: u64) -> Option<Gap<T>> {
+        if time < self.closed_until {
+            return None;
+        }
+        let next = self.open.partition_point(|(start, ..)| *start < time);
+        let (end, _, mark) = *self.open.get(next)?;
+        let start = next.checked_sub(1).map_or(self.closed_until, |before| self.open[before].1);
+        Some(Gap { start, end, mark })
+    }
+
     /// Returns the end of the last interval, and its mark.
     pub fn last(&self) -> Option<(u64, T)> {
         self.open.last().map(|(_, end, mark)| (*end, *mark))

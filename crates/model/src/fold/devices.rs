@@ -26,7 +26,6 @@ use super::{
 };
 use crate::{
     event::{Device, DeviceIdentity, SessionId, Uuid},
-    idle::Phase,
     profile::Profile,
 };
 
@@ -128,39 +127,36 @@ impl Devices {
     /// Adds an interval in which a device was busy, and the launch of its work.
     #[inline]
     pub fn add_busy(&mut self, slot: u32, start: u64, end: u64, feed: Feed, evidence: &mut Evidence) {
-        let Slot { busy, blame, .. } = &mut self.slots[slot as usize];
+        let Slot { busy, kernels, blame, .. } = &mut self.slots[slot as usize];
         let busy = busy.get_or_insert_with(|| {
             self.busy += 1;
-            BusyTime::new(if self.busy <= PRECISE { KEPT } else { KEPT / 16 })
+            let kept = if self.busy <= PRECISE { KEPT } else { KEPT / 16 };
+            *kernels = BusyTime::new(kept);
+            BusyTime::new(kept)
         });
         busy.add_marked(start, end, feed, |gap| {
             evidence.sort();
-            if gap.start == 0 {
-                blame.assign(Phase::Before, gap, evidence);
-                blame.first = Some(gap);
-            } else {
-                blame.account(Phase::Between, gap);
-                blame.assign(Phase::Between, gap, evidence);
-            }
+            kernels.merge();
+            blame.close(gap, kernels, evidence);
         });
     }
 
-    /// Adds an interval in which a kernel ran.
+    /// Adds an interval in which a kernel ran, and its launch.
     #[inline]
-    pub fn add_kernel(&mut self, slot: u32, start: u64, end: u64) {
-        self.slots[slot as usize].kernels.add(start, end);
+    pub fn add_kernel(&mut self, slot: u32, start: u64, end: u64, feed: Feed) {
+        self.slots[slot as usize].kernels.add_marked(start, end, feed, |_| {});
     }
 
     /// Assigns the older half of the evidence to the gaps known so far, and drops it.
     pub fn use_older_half(&mut self, evidence: &mut Evidence) {
         evidence.sort();
         let older = evidence.take_older_half();
-        for Slot { busy, blame, .. } in &mut self.slots {
+        for Slot { busy, kernels, blame, .. } in &mut self.slots {
             let Some(busy) = busy else { continue };
             busy.merge();
+            kernels.merge();
             for gap in busy.open_gaps() {
-                let phase = if gap.start == 0 { Phase::Before } else { Phase::Between };
-                blame.assign(phase, gap, &older);
+                blame.assign_open(gap, kernels, &older);
             }
         }
     }

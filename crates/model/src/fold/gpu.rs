@@ -222,16 +222,23 @@ impl GpuTime {
         let Activity { session, device, context, stream, start, end, .. } = *activity;
         // Until the fold ends, the device is the number of its slot.
         let device = self.stream((session, device, context, stream)).unwrap_or(OTHER_DEVICE);
-        if start != 0 && device != OTHER_DEVICE {
-            self.devices.add_busy(device, start, end, Feed::of(launch), &mut self.evidence);
-            if matches!(what, What::Kernel(_)) {
-                self.devices.add_kernel(device, start, end);
-            }
-        }
         if let (What::Kernel(kernel), Work::Kernel { grid, block, registers, shared_memory, .. }) =
             (what, activity.work)
+            && self.add_shape(
+                (device, kernel),
+                Shape::of(grid, block, registers, shared_memory),
+                activity.duration(),
+            )
+            && let Some(launch) = launch
         {
-            self.add_shape((device, kernel), Shape::of(grid, block, registers, shared_memory), activity.duration());
+            self.evidence.first_use(launch);
+        }
+        if start != 0 && device != OTHER_DEVICE {
+            let feed = Feed::of(launch);
+            self.devices.add_busy(device, start, end, feed, &mut self.evidence);
+            if matches!(what, What::Kernel(_)) {
+                self.devices.add_kernel(device, start, end, feed);
+            }
         }
         let mut key = GpuKey { process, stack: launch.map(|l| l.stack), capture, what, device, stream, range };
         let weight = match self.weights.get_mut(&key) {
@@ -295,15 +302,20 @@ impl GpuTime {
         }
     }
 
-    /// Adds a run of a kernel to those of the same shape. Beyond the limits, shapes are not kept.
+    /// Adds a run of a kernel to those of the same shape. Beyond the limits, shapes are not kept. Returns whether it is the
+    /// first run of the kernel on its device.
     #[inline]
-    fn add_shape(&mut self, kernel: Kernel, shape: Shape, ns: u64) {
+    fn add_shape(&mut self, kernel: Kernel, shape: Shape, ns: u64) -> bool {
         let run = GpuWeight { count: 1, ns, max_ns: ns, ..GpuWeight::default() };
         if let Some(weight) = self.shapes.get_mut(&(kernel, shape)) {
             weight.add(&run);
-        } else if self.admits_shape(kernel) {
+            return false;
+        }
+        let known = self.shaped.len();
+        if self.admits_shape(kernel) {
             self.shapes.insert((kernel, shape), run);
         }
+        self.shaped.len() > known
     }
 
     /// Counts another shape of a kernel, if there is room.

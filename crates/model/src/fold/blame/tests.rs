@@ -4,7 +4,10 @@ use proptest::prelude::*;
 
 use super::MAX_KEPT;
 use crate::{
-    event::{Activity, End, Event, Launch, LaunchKind, PointId, ProcessId, Sample, SessionId, StackId, Start, Wait},
+    event::{
+        Activity, End, Event, KernelName, Launch, LaunchKind, PointId, ProcessId, Sample, SessionId, StackId, Start, Wait,
+        Work,
+    },
     fold::Fold,
     idle::{Cause, Idle, Phase},
     profile::Profile,
@@ -48,6 +51,15 @@ impl Script {
         }
         let (start, end) = run;
         self.events.push(Event::Activity(Activity { correlation, device, start, end, ..Activity::default() }));
+        self
+    }
+
+    /// The same for a kernel.
+    fn kernel(&mut self, tid: u32, time: u64, run: (u64, u64)) -> &mut Self {
+        self.work(0, tid, time, run);
+        if let Some(Event::Activity(activity)) = self.events.last_mut() {
+            activity.work = Work::Kernel { name: 1, grid: [1; 3], block: [1; 3], registers: 0, shared_memory: 0 };
+        }
         self
     }
 
@@ -158,6 +170,98 @@ fn only_the_thread_that_ends_a_gap_is_charged() {
     let of = |device: u32| parts(&profile.devices[&device].idle, Phase::Between);
     assert_eq!(of(0), [(7, LAUNCHING, Some(1007), 10), (7, RUNNING, Some(41), 90), (8, LAUNCHING, Some(1008), 10)]);
     assert_eq!(of(1), [(8, LAUNCHING, Some(1008), 10), (8, RUNNING, Some(52), 50)]);
+}
+
+/// Check that a copy of a thread that prefetches neither ends nor splits a gap of kernels, and that it is charged if the
+/// next kernel waited for it.
+///
+/// ```text
+///   kernels   ####          ####        of thread 7, which computes
+///   copies         ##                   of thread 8
+/// ```
+#[test]
+fn background_copies_claim_no_gap() {
+    let script = |launched| {
+        let mut script = Script::start(10);
+        script.kernel(7, 10, (10, 100)).sample(7, 120, 41, 500).sample(8, 130, 51, 500);
+        script.work(0, 8, 140, (150, 160)).sample(7, 170, 42, 500).kernel(7, launched, (200, 300));
+        let profile = script.end(300);
+        adds_up(&profile);
+        profile.devices[&0].idle.clone()
+    };
+    let idle = script(190);
+    let expected = [(7, LAUNCHING, Some(1007), 10), (7, RUNNING, Some(41), 40), (7, RUNNING, Some(42), 40)];
+    assert_eq!(parts(&idle, Phase::Between), expected);
+    let idle = script(90);
+    let expected =
+        [(7, LAUNCHING, Some(1007), 40), (8, LAUNCHING, Some(1008), 10), (8, RUNNING, Some(51), 40)];
+    assert_eq!(parts(&idle, Phase::Between), expected, "the kernel was queued, and waited for the copy");
+}
+
+/// Check that a gap between kernels is not short because copies split it.
+#[test]
+fn copies_do_not_make_gaps_short() {
+    let gaps = |copy: bool| {
+        let mut script = Script::start(10);
+        script.kernel(7, 10, (10, 1_000));
+        if copy {
+            script.work(0, 8, 10, (31_000, 31_010));
+        }
+        script.kernel(7, 60_000, (60_000, 61_000)).kernel(7, 60_000, (61_100, 62_000));
+        script.end(62_000).devices[&0].idle.short_gaps
+    };
+    assert_eq!((gaps(false), gaps(true)), ((1, 100), (1, 100)));
+}
+
+/// Check that a gap without any evidence about its thread is charged to what other threads of the process ran meanwhile,
+/// by their samples, and that own evidence comes first.
+#[test]
+fn other_threads_explain_what_nothing_else_does() {
+    const MS: u64 = 1_000_000;
+    let idle = |own: u64| {
+        let mut script = Script::start(10);
+        script.work(0, 7, 10, (10, MS));
+        for ms in 1..21 {
+            script.sample(9, ms * MS + 5, 61, MS / 2);
+        }
+        script.sample(7, 10 * MS, 41, own).work(0, 7, 21 * MS, (21 * MS, 22 * MS));
+        let profile = script.end(22 * MS);
+        adds_up(&profile);
+        parts(&profile.devices[&0].idle, Phase::Between)
+    };
+    let meanwhile = |ns| (9, Cause::Meanwhile, Some(61), ns);
+    assert_eq!(idle(4 * MS), [(7, RUNNING, Some(41), 4 * MS), (7, UNKNOWN, None, 6 * MS), meanwhile(10 * MS)]);
+    assert_eq!(idle(12 * MS), [(7, RUNNING, Some(41), 12 * MS), (7, UNKNOWN, None, 8 * MS)]);
+}
+
+/// Check that samples do not stand for the time before a thread's waits were recorded.
+#[test]
+fn threads_are_not_known_before_their_first_launch() {
+    let mut script = Script::start(10);
+    script.wait(7, (20, 30), 50).work(0, 7, 10, (10, 100)).work(0, 8, 300, (300, 400));
+    script.sample(8, 450, 42, 10).work(0, 8, 500, (500, 600));
+    let profile = script.end(600);
+    adds_up(&profile);
+    let expected = [(8, RUNNING, Some(42), 100), (8, UNKNOWN, None, 200)];
+    assert_eq!(parts(&profile.devices[&0].idle, Phase::Between), expected);
+}
+
+/// Check that the longest launch is known, and whether its kernel ran for the first time.
+#[test]
+fn a_slow_launch_is_distinguished() {
+    let mut script = Script::start(10);
+    script.kernel(7, 10, (10, 100)).kernel(7, 110, (120, 200)).kernel(7, 210, (900, 910)).kernel(7, 920, (925, 930));
+    if let Some(Event::Activity(Activity { work: Work::Kernel { name, .. }, .. })) = script.events.get_mut(6) {
+        *name = 2;
+    }
+    let names = [1, 2].map(|id| {
+        Event::KernelName(KernelName { session: SessionId(0), id, name: format!("kernel{id}") })
+    });
+    script.events.splice(1..1, names);
+    let idle = script.end(1_000).devices[&0].idle.clone();
+    let launching = idle.parts_of(Phase::Between).find(|(charge, _)| charge.cause == LAUNCHING);
+    let (_, weight) = launching.expect("it launches");
+    assert_eq!((weight.ns, weight.gaps, weight.longest_ns, weight.first_use), (705, 3, 690, true));
 }
 
 /// Check that a wait across several gaps is charged to each of them for the part within it, and to none while the device

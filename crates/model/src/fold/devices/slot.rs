@@ -34,7 +34,7 @@ pub(super) struct Slot {
     pub(super) limits: Limits,
     pub(super) busy: Option<BusyTime<Feed>>,
     /// The part of it in which kernels ran.
-    pub(super) kernels: BusyTime,
+    pub(super) kernels: BusyTime<Feed>,
     /// What its idle time is charged to.
     pub(super) blame: Blame,
     pub(super) streams: BTreeSet<(SessionId, u32, u32)>,
@@ -75,12 +75,13 @@ impl Slot {
 
     /// Returns the device as a part of a profile. `whole` is the start of the recording, if it is known, and its end.
     pub(super) fn info(mut self, label: String, whole: (Option<u64>, u64), evidence: &Evidence) -> DeviceInfo {
+        let kernel_busy_ns = self.kernels.total();
         let busy = self.busy.as_mut();
         let (busy_ns, gaps) = busy.map_or((0, Vec::new()), |busy| (busy.total(), busy.gaps()));
         let idle = self
             .busy
             .as_ref()
-            .map(|busy| idle(busy, std::mem::take(&mut self.blame), whole, evidence))
+            .map(|busy| idle(busy, &self.kernels, std::mem::take(&mut self.blame), whole, evidence))
             .unwrap_or_default();
         let prefix = if self.is_instance() { "MIG" } else { "GPU" };
         DeviceInfo {
@@ -90,7 +91,7 @@ impl Slot {
             name: self.name,
             limits: self.limits,
             busy_ns,
-            kernel_busy_ns: self.kernels.total(),
+            kernel_busy_ns,
             gaps,
             idle,
             streams: self.streams,
@@ -99,23 +100,23 @@ impl Slot {
 }
 
 /// Charges the remaining gaps of a device.
-fn idle(busy: &BusyTime<Feed>, mut blame: Blame, (start, end): (Option<u64>, u64), evidence: &Evidence) -> Idle {
+fn idle(
+    busy: &BusyTime<Feed>,
+    kernels: &BusyTime<Feed>,
+    mut blame: Blame,
+    (start, end): (Option<u64>, u64),
+    evidence: &Evidence,
+) -> Idle {
     for gap in busy.open_gaps() {
-        if gap.start == 0 {
-            blame.assign(Phase::Before, gap, evidence);
-            blame.first = Some(gap);
-        } else {
-            blame.account(Phase::Between, gap);
-            blame.assign(Phase::Between, gap, evidence);
-        }
+        blame.close(gap, kernels, evidence);
     }
     if let (Some(start), Some(first)) = (start, blame.first) {
-        blame.account(Phase::Before, Gap { start, ..first });
+        blame.account(Phase::Before, Gap { start, ..first }, evidence);
     }
     if let Some((last, feed)) = busy.last() {
         let gap = Gap { start: last, end, mark: feed.without_launch() };
-        blame.account(Phase::After, gap);
+        blame.account(Phase::After, gap, evidence);
         blame.assign(Phase::After, gap, evidence);
     }
-    blame.finish(evidence.waits_recorded)
+    blame.finish(evidence)
 }

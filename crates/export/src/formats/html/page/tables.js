@@ -394,7 +394,7 @@ function idleTable(app) {
   const { summary } = app.recording.head;
   const { device } = app.state.values;
   const rows = [];
-  const doing = { running: 'ran on the CPU', waiting: 'waited', launching: 'launched the next work', unknown: 'unknown', other: 'several causes' };
+  const doing = { running: 'ran on the CPU', waiting: 'waited', launching: 'launched the next work', meanwhile: 'unknown; another thread ran', unknown: 'unknown', other: 'several causes' };
   for (const gpu of summary.idle.filter(gpu => device === null || gpu.device === device)) {
     for (const [phase, causes] of [['between operations', gpu.causes], ['before the first operation', gpu.before]]) {
       for (const { cause, reason, place, ns, share } of causes) {
