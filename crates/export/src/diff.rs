@@ -36,6 +36,9 @@ pub use self::{
 pub struct Diff {
     /// Recordings of each side.
     pub recordings: (usize, usize),
+    /// The options that select the parts that are compared; absent if these are whole recordings.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub filters: Vec<String>,
     /// Totals of the recordings: those that either side has.
     pub totals: Vec<Change>,
     /// Which change explains the difference of the wall time; absent if the wall time is the same.
@@ -57,7 +60,8 @@ impl Diff {
         let changes: BTreeMap<Subject, Vec<Change>> =
             Subject::ALL.into_iter().map(|subject| (subject, changes(before, after, subject))).collect();
         let explanation = Explanation::of(before, after, &totals, &changes);
-        Self { recordings: (before.len(), after.len()), totals, explanation, changes }
+        let filters = before.first().map(|run| run.filters.clone()).unwrap_or_default();
+        Self { recordings: (before.len(), after.len()), filters, totals, explanation, changes }
     }
 
     /// Returns a total, if either side has it.

@@ -223,9 +223,11 @@ impl Flame {
 
     /// Adds the idle time of the GPUs: under each GPU, what the thread that feeds it did.
     pub fn of_idle(profile: &Profile) -> Self {
+        // What feeds the GPUs need not be selected.
+        let (devices, profile) = (&profile.devices, profile.whole());
         let mut naming = Naming::new(profile);
         let mut lines = Lines::new();
-        for info in profile.devices.values() {
+        for info in devices.values() {
             let device = naming.name(format!("GPU {}", info.label), Family::GpuKernel);
             for (charge, weight) in &info.idle.parts {
                 let charge = &idle::explained(profile, charge);

@@ -103,6 +103,7 @@ impl ThreadState {
             Self::Running => "running",
             Self::Waiting => "waiting",
             Self::Launching => "launching",
+            Self::Meanwhile => "meanwhile",
             Self::Unknown => "unknown",
             Self::Other => "other",
         }

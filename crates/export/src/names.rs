@@ -50,6 +50,15 @@ pub fn process(profile: &Profile, id: ProcessId) -> String {
     profile.processes.get(&id).map_or_else(|| "[unknown_process]".to_owned(), |p| word(&p.comm))
 }
 
+/// The command, and the options that select a part of its recording.
+pub fn title(profile: &Profile) -> String {
+    let command = profile.start.as_ref().map(|start| start.command.join(" ")).unwrap_or_default();
+    match profile.filters() {
+        [] => command,
+        filters => format!("{command} [{}]", filters.join(" ")),
+    }
+}
+
 /// The outermost frame of the processes of a rank.
 pub fn rank(rank: u32) -> String {
     format!("[rank {rank}]")

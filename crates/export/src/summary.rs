@@ -67,18 +67,22 @@ impl Summary {
         let estimated = profile.sampled.estimated;
         let launches = ledger.launches.saturating_add(estimated.launches);
         let code = UserCode::new(profile);
-        let idle = idle::of(profile, &code);
+        let idle = idle::of(profile, &UserCode::new(profile.whole()));
         let memory = memory::of(profile, &code);
         let occupancy = occupancy::all(profile);
         let sampling = Sampling::of(profile);
         let trace = TraceSummary::of(profile);
-        let waits = HostWaits::of(profile);
+        let waits = HostWaits::of(profile.whole());
+        let recording = profile.recording();
+        let recorded_calls = TraceSummary::of(recording).map(|trace| trace.calls);
         let mut lost = ledger.lost.clone();
         for cause in LossCause::ALL {
             lost.causes.entry(cause).or_default();
         }
         Self {
             command: start.map(|s| s.command.clone()).unwrap_or_default(),
+            filters: profile.filters().to_vec(),
+            part_note: profile.part_note(),
             mode: start.map(|s| s.mode).unwrap_or_default(),
             wall_ns,
             cut_off: profile.end.is_none(),
@@ -151,7 +155,8 @@ impl Summary {
             top_lines: top_lines(profile, &code, gpu_time_ns),
             top_functions: top_functions(profile, cpu_time_ns),
             copies_by_direction: copies(profile),
-            gpu_imbalance: imbalance(&devices),
+            // That of selected GPUs would depend on the selection.
+            gpu_imbalance: imbalance(&devices).filter(|_| !profile.is_part()),
             devices,
             device_numbering: profile.numbering,
             ranks: Rank::of(profile, wall_ns),
@@ -160,7 +165,7 @@ impl Summary {
             mps_processes: profile.sessions.values().filter(|session| session.mps).count() as u64,
             events: events::of(flames),
             sampling: sampling.clone(),
-            cost: Cost::of(profile, trace.as_ref().map(|trace| trace.calls)),
+            cost: Cost::of(recording, recorded_calls),
             trace,
             no_gpu_work: no_gpu_work(profile),
             notes: profile.notes.clone(),
@@ -205,6 +210,7 @@ fn stacks(profile: &Profile) -> u64 {
     cpu.chain(gpu).filter(|stack| profile.stacks.contains_key(stack)).collect::<HashSet<_>>().len() as u64
 }
 
+/// Returns the GPUs with selected work, and all that they did.
 fn devices(profile: &Profile, wall_ns: u64) -> Vec<Device> {
     let device = |(&index, info): (&u32, &model::profile::DeviceInfo)| Device {
         index,
@@ -221,8 +227,8 @@ fn devices(profile: &Profile, wall_ns: u64) -> Vec<Device> {
         memsets: 0,
     };
     let mut devices: BTreeMap<u32, Device> = profile.devices.iter().map(|of| (*of.0, device(of))).collect();
-    for (key, weight) in &profile.gpu {
-        let Some(device) = devices.get_mut(&key.device) else { continue };
+    for (key, weight) in &profile.whole().gpu {
+        let Some(device) = devices.get_mut(&key.device).filter(|device| device.streams > 0) else { continue };
         device.time_ns = device.time_ns.saturating_add(weight.ns);
         let count = match key.what {
             What::Kernel(_) => &mut device.kernels,
@@ -254,6 +260,9 @@ fn no_gpu_work(profile: &Profile) -> Option<&'static str> {
     let mode = profile.start.as_ref().map_or(Mode::Merged, |start| start.mode);
     if !matches!(mode, Mode::Merged | Mode::GpuOnly) || !profile.gpu.is_empty() {
         return None;
+    }
+    if !profile.recording().gpu.is_empty() {
+        return Some("there is none in the selected part");
     }
     let is_libcuda = |path: &str| path.rsplit('/').next().is_some_and(|name| name.starts_with("libcuda.so"));
     let explains =

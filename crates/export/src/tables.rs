@@ -229,6 +229,7 @@ fn threads(profile: &Profile, events: Events<'_>) -> Rows {
 }
 
 fn ranks(profile: &Profile) -> Rows {
+    let whole = profile.whole().ranks.all.iter();
     let row = |(rank, info): (&u32, &RankInfo)| {
         let text = Cell::Text(rank.to_string());
         let times = [info.gpu_ns, info.busy_ns, info.communication_ns, info.waited_ns()].map(Cell::Ns);
@@ -236,14 +237,14 @@ fn ranks(profile: &Profile) -> Rows {
     };
     Rows {
         columns: vec!["rank", "launches", "operations", "gpu_ns", "busy_ns", "communication_ns", "waited_ns"],
-        rows: profile.ranks.all.iter().map(row).collect(),
+        rows: whole.filter(|(rank, _)| profile.ranks.all.contains_key(rank)).map(row).collect(),
     }
 }
 
 fn devices(profile: &Profile) -> Rows {
     let wall = profile.wall_ns();
     let rows = profile.devices.iter().map(|(number, info)| {
-        let of = profile.gpu.iter().filter(|(key, _)| key.device == *number);
+        let of = profile.whole().gpu.iter().filter(|(key, _)| key.device == *number && !info.streams.is_empty());
         let (count, ns) = of.fold((0_u64, 0_u64), |(count, ns), (_, weight)| {
             (count.saturating_add(weight.count), ns.saturating_add(weight.ns))
         });

@@ -50,7 +50,8 @@ impl TraceSummary {
                 _ => {}
             }
         }
-        self.idle_gaps = gaps.finish(profile);
+        // Calls that are not selected may fill a gap.
+        self.idle_gaps = if profile.is_part() { Vec::new() } else { gaps.finish(profile) };
         self.timeline = Some(timeline).filter(|line| !line.rows.is_empty());
     }
 }

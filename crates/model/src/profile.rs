@@ -18,6 +18,7 @@ use crate::{
     idle::Idle,
     ledger::{self, Ledger},
     memory::GpuMemory,
+    part::Part,
     ranges::Ranges,
     ranks::Ranks,
     stalls::{StallLedger, Stalls},
@@ -37,6 +38,8 @@ pub struct Profile {
     pub end: Option<End>,
     /// Why it was written, if it is a dump of the recent past.
     pub dump: Option<Dump>,
+    /// What it is a part of; absent if it is a whole recording.
+    pub part: Option<Part>,
     /// The latest timestamp seen, for a recording without an end.
     pub last_time: u64,
     /// Process images by id.

@@ -46,6 +46,8 @@ pub struct RankInfo {
     pub gpu_ns: u64,
     /// Time in which at least one of them ran.
     pub busy_ns: u64,
+    /// The end of the last of them; 0 if none has one.
+    pub end: u64,
     /// Communication kernels.
     pub communication: u64,
     /// Their durations, added up.

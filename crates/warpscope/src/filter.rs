@@ -44,6 +44,8 @@ struct Parts {
     ranges: Option<Ranges>,
     from: u64,
     to: u64,
+    /// The calls of a recording are allocations; those of a trace are what it shows.
+    is_trace: bool,
     /// Launches with work that is selected.
     launches: Launches,
     /// Nodes of graphs that are selected by the stack that created them.
@@ -89,6 +91,34 @@ pub fn is_used(options: &args::Filters) -> bool {
     let patterns = [comm.len(), kernel.len(), path.len(), nvtx.len(), device.len()];
     let listed = patterns.into_iter().chain([pid.len(), tid.len(), stream.len()]);
     listed.into_iter().any(|length| length > 0) || rank.is_some() || from.is_some() || to.is_some()
+}
+
+/// Returns the options that are given, as on the command line.
+pub fn given(options: &args::Filters) -> Vec<String> {
+    let args::Filters { pid, comm, rank, tid, device, stream, kernel, path, nvtx, from, to } = options;
+    let numbers = |numbers: &[u32]| numbers.iter().map(u32::to_string).collect::<Vec<_>>();
+    let times = [from, to].map(|time| time.iter().cloned().collect::<Vec<_>>());
+    let [from, to] = times;
+    let all = [
+        ("pid", numbers(pid)),
+        ("comm", comm.clone()),
+        ("rank", rank.iter().map(u32::to_string).collect()),
+        ("tid", numbers(tid)),
+        ("device", device.clone()),
+        ("stream", numbers(stream)),
+        ("kernel", kernel.clone()),
+        ("path", path.clone()),
+        ("nvtx", nvtx.clone()),
+        ("from", from),
+        ("to", to),
+    ];
+    let words = all.iter().flat_map(|(name, values)| values.iter().map(move |value| format!("--{name} {value}")));
+    words.map(|word| text::names::printable(&word).into_owned()).collect()
+}
+
+/// Returns the time range alone.
+pub fn range(options: &args::Filters) -> args::Filters {
+    args::Filters { from: options.from.clone(), to: options.to.clone(), ..args::Filters::default() }
 }
 
 /// Returns the processes that `--pid`, `--comm` and `--rank` select.
@@ -146,6 +176,7 @@ impl Parts {
             stacks: stacks(&options.path, profile)?,
             from: from.unwrap_or(0),
             to: to.unwrap_or(u64::MAX),
+            is_trace: profile.is_trace(),
             ..Self::default()
         };
         let used = parts.tids.is_some() || parts.streams.is_some() || parts.devices.is_some() || parts.stacks.is_some();
@@ -248,6 +279,12 @@ impl Parts {
             && self.overlaps(activity.start, activity.end)
     }
 
+    /// Whether the memory of the selected processes is selected. That of a time range would lack what was allocated
+    /// before; work and threads do not matter.
+    fn has_memory(&self) -> bool {
+        self.from == 0 && self.to == u64::MAX
+    }
+
     fn overlaps(&self, start: u64, end: u64) -> bool {
         start < self.to && end.max(start) >= self.from
     }
@@ -279,6 +316,8 @@ impl Parts {
             }
             Event::Sample(e) => cpu && thread(e.tid) && self.has_stack(e.stack) && self.overlaps(e.time, e.time),
             Event::Wait(e) => cpu && thread(e.tid) && self.has_stack(e.stack) && self.overlaps(e.start, e.end),
+            Event::Call(_) if !self.is_trace => self.has_memory(),
+            Event::Tensor(_) | Event::TensorFreed(_) | Event::Shutdown(_) => self.has_memory(),
             Event::Call(e) => {
                 let stack = e.stack.is_none_or(|stack| self.has_stack(stack));
                 cpu && thread(e.tid) && stack && self.overlaps(e.start, e.end)

@@ -39,15 +39,28 @@ pub fn load(paths: &[PathBuf], filters: &Filters) -> anyhow::Result<Loaded> {
     let mut filter = None;
     if filter::is_used(filters) {
         filter = Filter::new(filters, &profile, || source.read())?.map(Arc::new);
-        let (had_energy, had_counters) = (!profile.energy.is_empty(), !profile.gpu_counters.is_empty());
-        (profile, _) = fold(&source, filter.as_deref())?;
-        for (had, what) in [(had_energy, "energy is"), (had_counters, "counters are")] {
-            if had && filter.is_some() {
-                profile
-                    .notes
-                    .push(format!("{what} not shown for a part of a recording: the values are those of whole GPUs"));
-            }
+        let range = filter::range(filters);
+        let is_range = filter::is_used(&range);
+        let missing = [
+            (!profile.energy.is_empty(), "energy is not shown for a part of a recording: it is that of whole GPUs"),
+            (
+                !profile.gpu_counters.is_empty(),
+                "counters are not shown for a part of a recording: the values are those of whole GPUs",
+            ),
+            (
+                is_range && !profile.memory.is_empty(),
+                "GPU memory is not shown for a time range: it would lack what was allocated before",
+            ),
+        ];
+        if is_range && let Some(of_range) = Filter::new(&range, &profile, || source.read())? {
+            let (part, _) = fold(&source, Some(&of_range))?;
+            profile = part.part_of(profile, filter::given(&range), true);
         }
+        if filter::given(&range) != filter::given(filters) {
+            let (part, _) = fold(&source, filter.as_deref())?;
+            profile = part.part_of(profile, filter::given(filters), false);
+        }
+        profile.notes.extend(missing.into_iter().filter(|(is, _)| *is).map(|(_, note)| note.to_owned()));
     }
     Ok(Loaded { source, profile, filter, damaged })
 }

@@ -30,6 +30,9 @@ pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
     let flames = Flames::new(&profile);
     let progress = Progress::begin("summarising".to_owned(), Some(source.reading()));
     if let Some(table) = options.by {
+        if let Some(note) = profile.part_note() {
+            say(note);
+        }
         let mut rows = table.0.rows(&flames, &mut events)?;
         rows.truncate(options.top.unwrap_or(if options.json { usize::MAX } else { ROWS }));
         drop(progress);

@@ -133,6 +133,7 @@ impl Subject {
 /// What a comparison needs of one recording.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
+    pub(super) filters: Vec<String>,
     totals: [Amount; Total::ALL.len()],
     subjects: BTreeMap<Subject, Amounts>,
     /// How each GPU spent the wall time, by its label: the parts add up to the wall time.
@@ -146,7 +147,7 @@ impl Run {
     /// Sums up a recording.
     pub fn of(profile: &Profile) -> Self {
         let code = UserCode::new(profile);
-        let mut run = Self::default();
+        let mut run = Self { filters: profile.filters().to_vec(), ..Self::default() };
         let mut gpu = Amount::default();
         profile.gpu.values().for_each(|weight| gpu.add(weight.ns, weight.count));
         let mut cpu = Amount::default();
@@ -154,7 +155,7 @@ impl Run {
         run.set(Total::Wall, profile.wall_ns().saturating_sub(preparing_ns(profile)));
         run.set(Total::Gpu, gpu.amount);
         run.set(Total::Cpu, cpu.amount);
-        run.set(Total::HostWaits, HostWaits::of(profile).all.ns);
+        run.set(Total::HostWaits, HostWaits::of(profile.whole()).all.ns);
         run.devices(profile, &code);
         run.work(profile);
         run.processors(profile, &code);
@@ -204,6 +205,7 @@ impl Run {
         parts.entry(BUSY.to_owned()).or_default().add(info.busy_ns, 0);
         let mut preparing = preparing_ns(profile);
         for (charge, weight) in &info.idle.parts {
+            let charge = &idle::explained(profile, charge);
             let phase = match charge.phase {
                 Phase::Before => Some(names::BEFORE_GPU_WORK.to_owned()),
                 Phase::Between => None,
@@ -215,6 +217,7 @@ impl Run {
                 Cause::Running => (place, None),
                 Cause::Waiting(_) => (place, Some(idle::wait_reason(profile, charge))),
                 Cause::Launching => (None, Some(names::LAUNCHING.to_owned())),
+                Cause::Meanwhile => (place, Some(names::MEANWHILE.to_owned())),
                 Cause::Unknown => (place, Some("[unknown]".to_owned())),
             };
             let mut ns = weight.ns;

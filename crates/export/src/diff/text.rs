@@ -19,8 +19,11 @@ impl Diff {
     pub fn text(&self, width: usize, rows: usize) -> String {
         let mut text = String::new();
         let (before, after) = self.recordings;
-        if before > 1 || after > 1 {
+        if !self.filters.is_empty() {
             // Writing to a string cannot fail.
+            let _ = writeln!(text, "only a part of each is compared: {}\n", self.filters.join(" "));
+        }
+        if before > 1 || after > 1 {
             let _ = writeln!(text, "means of {before} and {after} recordings; * marks significant changes (95 %)\n");
         }
         let all: Vec<&Change> = self.totals.iter().collect();

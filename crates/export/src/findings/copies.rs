@@ -66,7 +66,7 @@ pub fn pageable(profile: &Profile, code: &UserCode<'_>) -> Option<Finding> {
             lines.entry((code.place(process, stack), direction)).or_default().add(weight);
         }
     }
-    let gpu_ns = profile.gpu.values().fold(0_u64, |sum, weight| sum.saturating_add(weight.ns));
+    let gpu_ns = profile.whole().gpu.values().fold(0_u64, |sum, weight| sum.saturating_add(weight.ns));
     if all.ns < PAGEABLE_NS || share(all.ns, gpu_ns) < PAGEABLE {
         return None;
     }

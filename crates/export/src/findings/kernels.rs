@@ -28,13 +28,14 @@ const NAME: usize = 60;
 /// Many short kernels are launched one by one from one line.
 pub fn tiny(profile: &Profile, code: &UserCode<'_>) -> Option<Finding> {
     let mut lines: BTreeMap<Place, GpuWeight> = BTreeMap::new();
-    let mut kernels = 0_u64;
+    let is_kernel = |key: &model::profile::GpuKey| matches!(key.what, What::Kernel(_));
+    let all = profile.whole().gpu.iter().filter(|(key, _)| is_kernel(key));
+    let kernels = all.fold(0_u64, |sum, (_, weight)| sum.saturating_add(weight.count));
     for (key, weight) in &profile.gpu {
         // Kernels of a graph are launched together.
         if let (What::Kernel(_), Some(stack), None) = (key.what, key.stack, key.capture) {
             lines.entry(code.place(key.process, stack)).or_default().add(weight);
         }
-        kernels += if matches!(key.what, What::Kernel(_)) { weight.count } else { 0 };
     }
     let mean = |weight: &GpuWeight| weight.ns / weight.count.max(1);
     let is_tiny =

@@ -186,6 +186,7 @@ fn by_design(kernel: &str) -> bool {
 /// Whether kernels of a device run at the same time.
 fn concurrent(profile: &Profile, device: u32) -> bool {
     let is_kernel = |what: What| what.kernel().is_some();
+    let profile = profile.whole();
     let of = profile.gpu.iter().filter(|(key, _)| key.device == device && is_kernel(key.what));
     let ns = of.fold(0_u64, |sum, (_, weight)| sum.saturating_add(weight.ns));
     let busy = profile.devices.get(&device).map_or(0, |info| info.kernel_busy_ns);

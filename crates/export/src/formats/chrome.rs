@@ -73,6 +73,8 @@ struct Other<'a> {
     version: &'a str,
     host: &'a str,
     command: String,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    filters: &'a [String],
     unix_ns: u64,
     ledger: &'a model::ledger::Ledger,
     notes: &'a [String],
@@ -85,6 +87,7 @@ impl<'a> Other<'a> {
             version: start.map_or("", |s| &s.version),
             host: start.map_or("", |s| &s.host),
             command: start.map(|s| s.command.join(" ")).unwrap_or_default(),
+            filters: profile.filters(),
             unix_ns: start.map_or(0, |s| s.wall_clock),
             ledger: &profile.ledger,
             notes: &profile.notes,

@@ -81,7 +81,7 @@ struct Categories {
 impl<'a> Firefox<'a> {
     fn new(profile: &'a Profile) -> Self {
         let start = profile.start.as_ref();
-        let name = start.map(|start| start.command.join(" ")).unwrap_or_default();
+        let name = names::title(profile);
         let begin = UNIX_EPOCH + Duration::from_nanos(start.map_or(0, |start| start.wall_clock));
         let frequency = start.map_or(0, |start| start.frequency).max(1);
         let interval = SamplingInterval::from_nanos(1_000_000_000 / u64::from(frequency));

@@ -70,7 +70,7 @@ pub fn write(flames: &Flames<'_>, view: View, events: Events<'_>, out: &mut dyn 
 }
 
 fn title(profile: &Profile) -> String {
-    let command = profile.start.as_ref().map(|start| start.command.join(" ")).unwrap_or_default();
+    let command = crate::names::title(profile);
     let command = crate::names::printable(&command).chars().take(80).collect::<String>();
     if command.is_empty() { "warpscope".to_owned() } else { format!("{command} - warpscope") }
 }

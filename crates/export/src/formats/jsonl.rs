@@ -143,6 +143,7 @@ impl Lines<'_> {
                 version: &e.version,
                 host: &e.host,
                 command: &e.command,
+                filters: self.profile.filters(),
                 mode: e.mode,
                 frequency: e.frequency,
             }),

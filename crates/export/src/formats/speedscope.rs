@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::{
     events::Events,
     flame_tree::{Measure, View},
+    names,
     weighted::Weighted,
 };
 
@@ -68,7 +69,7 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
     let file = File {
         schema: "https://www.speedscope.app/file-format-schema.json",
         exporter: format!("warpscope {}", start.map_or("", |start| &start.version)),
-        name: start.map(|start| start.command.join(" ")).unwrap_or_default(),
+        name: names::title(profile),
         active_profile_index: weighted.first(),
         shared: Shared { frames: frames.collect() },
         profiles,

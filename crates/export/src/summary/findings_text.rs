@@ -28,7 +28,7 @@ impl Page {
         }
     }
 
-    fn paragraph(&mut self, ink: TextStyle, indent: &str, text: &str) {
+    pub(super) fn paragraph(&mut self, ink: TextStyle, indent: &str, text: &str) {
         for line in wrapped(text, self.width.saturating_sub(indent.len())) {
             let line = format!("{indent}{}", self.ink(ink, &line));
             self.line(&line);

@@ -52,6 +52,13 @@ pub struct Dumped {
 pub struct Summary {
     /// The command and its arguments; empty when attached.
     pub command: Vec<String>,
+    /// The options that select the part of the recording that is shown; absent if it is shown as a whole. Unless only a time
+    /// range is selected, `devices`, `idle`, `ranks`, host waits, `launch_each_ns` and `cost` are those of the whole.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub filters: Vec<String>,
+    /// The same as a sentence.
+    #[serde(skip)]
+    pub(super) part_note: Option<String>,
     /// What was recorded.
     pub mode: Mode,
     /// From the start to the end of the recording.

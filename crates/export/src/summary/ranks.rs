@@ -28,6 +28,8 @@ pub struct Rank {
     pub busy_ns: u64,
     /// The same as a share of the recording.
     pub busy_share: f64,
+    /// The end of its last work, since the start of the recording.
+    pub end_ns: u64,
     /// Durations of its kernels, copies and memsets, added up.
     pub gpu_time_ns: u64,
     /// Kernels, copies and memsets.
@@ -74,7 +76,11 @@ pub struct Communication {
 }
 
 impl Rank {
+    /// Returns the selected ranks, with all that they did.
     pub(super) fn of(profile: &Profile, wall_ns: u64) -> Vec<Self> {
+        let selected = &profile.ranks.all;
+        let profile = profile.whole();
+        let start = profile.start.as_ref().map_or(0, |start| start.time);
         let streams =
             |info: &model::profile::DeviceInfo| info.streams.iter().map(|(id, ..)| *id).collect::<BTreeSet<_>>();
         let devices: Vec<_> = profile.devices.values().map(|info| (&info.label, streams(info))).collect();
@@ -90,6 +96,7 @@ impl Rank {
                 devices: devices.iter().filter(used).map(|(label, _)| (*label).clone()).collect(),
                 busy_ns: info.busy_ns,
                 busy_share: share(info.busy_ns, wall_ns),
+                end_ns: info.end.saturating_sub(start),
                 gpu_time_ns: info.gpu_ns,
                 operations: info.operations,
                 launches: info.launches,
@@ -101,13 +108,14 @@ impl Rank {
                 started_last: info.last,
             }
         };
-        profile.ranks.all.iter().map(rank).collect()
+        profile.ranks.all.iter().filter(|(rank, _)| selected.contains_key(rank)).map(rank).collect()
     }
 }
 
 impl Communication {
     pub(super) fn of(profile: &Profile, gpu_time_ns: u64) -> Option<Self> {
-        let (collectives, unassigned) = (profile.ranks.collectives, profile.ranks.unassigned);
+        let ranks = &profile.whole().ranks;
+        let (collectives, unassigned) = (ranks.collectives, ranks.unassigned);
         let mut all = Self { collectives, unassigned, ..Self::default() };
         for (key, weight) in &profile.gpu {
             let What::Kernel(index) = key.what else { continue };

@@ -78,6 +78,9 @@ impl Page {
             line.push_str(&ended);
         }
         self.line(&line);
+        if let Some(note) = &s.part_note {
+            self.paragraph(TextStyle::Yellow, "", note);
+        }
         if let Some(dump) = &s.dump {
             self.line(&format!("dump of the last {}: {}", time(dump.at_ns), names::printable(&dump.text)));
             let mut parts =
@@ -244,10 +247,12 @@ impl Page {
     }
 
     fn ledger(&mut self, s: &Summary) {
-        if !s.notes.is_empty() {
+        // The opening has the one about the selected part.
+        let notes = || s.notes.iter().filter(|note| s.part_note.as_ref() != Some(*note));
+        if notes().next().is_some() {
             self.text.push('\n');
         }
-        for note in &s.notes {
+        for note in notes() {
             let note = format!("{} {}", self.ink(TextStyle::Yellow, "note:"), names::printable(note));
             self.line(&note);
         }

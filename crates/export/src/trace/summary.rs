@@ -52,7 +52,8 @@ pub struct TraceSummary {
     pub switches: SwitchRow,
     /// The slowest calls.
     pub slowest: Vec<SlowRow>,
-    /// The longest idle gaps of a GPU, and what the CPU did during them: known where calls were recorded one by one.
+    /// The longest idle gaps of a GPU, and what the CPU did during them: known where calls were recorded one by one, and are
+    /// all selected.
     pub idle_gaps: Vec<Gap>,
     /// The text timeline, likewise.
     #[serde(skip)]

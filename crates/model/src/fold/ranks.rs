@@ -82,6 +82,7 @@ impl RankWork {
         info.gpu_ns = info.gpu_ns.saturating_add(ns);
         if activity.start != 0 {
             busy.add(activity.start, activity.end);
+            info.end = info.end.max(activity.end);
         }
         let Some((index, name)) = name() else { return };
         let kind = *self.kinds.entry(index).or_insert_with(|| match (is_communication(name), is_collective(name)) {

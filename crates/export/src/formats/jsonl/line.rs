@@ -26,6 +26,8 @@ pub(super) enum Line<'a> {
         version: &'a str,
         host: &'a str,
         command: &'a [String],
+        #[serde(skip_serializing_if = "<[String]>::is_empty")]
+        filters: &'a [String],
         mode: Mode,
         frequency: u32,
     },

@@ -50,13 +50,19 @@ pub(super) fn idle_subtitle(profile: &Profile) -> String {
         format!("GPU {} idle {} of {} ({})", device.label, time(idle), time(span), percent(idle, span))
     };
     let working = profile.devices.values().filter(|device| device.busy_ns > 0);
-    cut(&working.map(idle).collect::<Vec<_>>().join(" · "), TITLE_LENGTH)
+    cut(&selected(profile).into_iter().chain(working.map(idle)).collect::<Vec<_>>().join(" · "), TITLE_LENGTH)
+}
+
+/// What is selected, if not everything.
+fn selected(profile: &Profile) -> Vec<String> {
+    Some(profile.filters().join(" ")).filter(|filters| !filters.is_empty()).into_iter().collect()
 }
 
 /// `10.0 s recorded · GPU busy 3.27 s · 92,732 launches · matched 100 % · nothing lost`
 pub(super) fn subtitle(profile: &Profile) -> String {
     let ledger = &profile.ledger;
-    let mut parts = vec![format!("{} recorded", time(profile.wall_ns()))];
+    let mut parts = selected(profile);
+    parts.push(format!("{} recorded", time(profile.wall_ns())));
     let busy: u64 = profile.devices.values().map(|device| device.busy_ns).sum();
     if busy > 0 {
         parts.push(format!("GPU busy {}", time(busy)));
@@ -92,7 +98,8 @@ pub(super) fn event_title(counter: &Counter, profile: &Profile) -> String {
 pub(super) fn event_subtitle(counter: &Counter, profile: &Profile, flame: &Flame) -> String {
     let mut sum = Weight::default();
     flame.lines.iter().for_each(|line| sum.add(line.weight));
-    let mut parts = vec![format!("{} recorded", time(profile.wall_ns())), counted(sum.hits, "hit", "hits")];
+    let mut parts = selected(profile);
+    parts.extend([format!("{} recorded", time(profile.wall_ns())), counted(sum.hits, "hit", "hits")]);
     if !counter.weight.is_empty() {
         parts.push(flame.measure.text(sum.amount));
     }

@@ -24,7 +24,9 @@ class Overview {
     const { interval_ns: interval, devices } = head.overview;
     const bins = overviewCpu.length;
     const label = device => (head.summary.devices.find(known => known.index === device) || {}).label ?? '?';
-    let rows = devices.map((device, index) => ({ label: `GPU ${label(device)}`, family: FAMILY.kernel, most: interval,
+    // Without a time range, what is not selected may keep a GPU busy.
+    const part = (head.summary.filters || []).some(filter => !/^--(from|to) /.test(filter));
+    let rows = devices.map((device, index) => ({ label: `GPU ${label(device)}${part ? ', part' : ''}`, family: FAMILY.kernel, most: interval,
       values: overviewGpu.subarray(index * bins, (index + 1) * bins) }));
     if (rows.length > MOST_STRIPS) {
       const mean = new Float64Array(bins);
