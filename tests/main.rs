@@ -22,6 +22,7 @@ mod energy;
 mod environment;
 mod event;
 mod faults;
+mod findings;
 mod flight;
 mod formats;
 mod full_disk;

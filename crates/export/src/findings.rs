@@ -3,6 +3,7 @@
 //! Each file of this module has the rules of one subject. A rule returns no finding where there is nothing to say. To add
 //! a finding, add a [`Kind`] and a rule, and call the rule in [`findings`].
 
+mod advice;
 mod copies;
 mod devices;
 mod finding;
@@ -16,13 +17,15 @@ mod verdicts;
 
 use model::profile::Profile;
 
+use self::advice::Setting;
 pub use self::finding::{Evidence, Finding, Kind, Unit};
 use crate::{idle::DeviceIdle, memory::DeviceMemory, occupancy::ShapeOccupancy, user_code::UserCode};
 
 /// The maximum number of findings: a reader acts on the first ones.
 const MAX: usize = 8;
 
-/// Returns the findings of a profile: idle GPUs, then the others, those that affect the most time first.
+/// Returns the findings of a profile: idle GPUs, then the others, those that affect the most time first. Of a part of a
+/// recording, those that need only what is selected.
 pub fn findings(
     profile: &Profile,
     code: &UserCode<'_>,
@@ -34,20 +37,25 @@ pub fn findings(
     if profile.is_trace() {
         return Vec::new();
     }
-    let mut all = idle::idle(profile, idle);
-    all.extend(idle::start(profile, idle));
-    all.extend(launches::bound(profile, idle));
-    all.extend(launches::waits(profile, code, idle));
-    all.extend(copies::alone(profile, code, idle));
-    all.extend(copies::pageable(profile, code));
-    all.extend(kernels::tiny(profile, code));
-    all.extend(kernels::without_tensor_cores(profile, code));
-    all.extend(devices::imbalance(profile));
+    let setting = Setting::of(profile);
+    let mut all = Vec::new();
+    // Work that is not selected may run meanwhile, and threads that are not selected may be the reason.
+    if !profile.is_part() {
+        all.extend(idle::idle(profile, idle, setting));
+        all.extend(idle::start(profile, idle));
+        all.extend(launches::bound(profile, idle, setting));
+        all.extend(launches::waits(profile, code, idle, setting));
+        all.extend(copies::alone(profile, code, idle, setting));
+        all.extend(devices::imbalance(profile, idle));
+        all.extend(verdicts::limited(profile, code, setting));
+    }
+    all.extend(copies::pageable(profile, code, setting));
+    all.extend(kernels::tiny(profile, code, setting));
+    all.extend(kernels::without_tensor_cores(profile, code, setting));
     all.extend(occupancy::low(profile, code, shapes));
     all.extend(occupancy::small_grid(profile, code, shapes));
     all.extend(occupancy::tail(profile, code, shapes));
     all.extend(stalls::lines(profile));
-    all.extend(verdicts::limited(profile, code));
     // Why a GPU is idle comes first: other findings are often parts of the answer.
     all.sort_by(|a: &Finding, b| {
         (a.kind != Kind::GpuIdle).cmp(&(b.kind != Kind::GpuIdle)).then(b.share.total_cmp(&a.share))

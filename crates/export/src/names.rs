@@ -86,6 +86,12 @@ pub fn pid(profile: &Profile, pid: u32) -> String {
     profile.rank(*id).map_or_else(|| info.comm.clone(), |rank| format!("{} (rank {rank})", info.comm))
 }
 
+/// The rank of a process by its pid, if it has one.
+pub fn rank_of_pid(profile: &Profile, pid: u32) -> Option<u32> {
+    let (id, _) = profile.processes.iter().rev().find(|(_, info)| info.pid == pid)?;
+    profile.rank(*id)
+}
+
 /// A GPU: `GPU 0: NVIDIA H200`.
 pub fn gpu(profile: &Profile, device: u32) -> String {
     let name = profile.devices.get(&device).map_or("", |info| info.name.as_str());

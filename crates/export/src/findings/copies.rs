@@ -8,7 +8,10 @@ use model::{
 };
 use text::units::{bytes, counted, percent, time};
 
-use super::finding::{Evidence, Finding, Kind, share};
+use super::{
+    advice::Setting,
+    finding::{Evidence, Finding, Kind, share},
+};
 use crate::{
     idle::DeviceIdle,
     user_code::{Place, UserCode},
@@ -21,7 +24,12 @@ const PAGEABLE: f64 = 0.05;
 const PAGEABLE_NS: u64 = 10_000_000;
 
 /// Copies run while no kernel does.
-pub fn alone(profile: &Profile, code: &UserCode<'_>, devices: &[DeviceIdle]) -> Option<Finding> {
+pub fn alone(
+    profile: &Profile,
+    code: &UserCode<'_>,
+    devices: &[DeviceIdle],
+    setting: Setting,
+) -> Option<Finding> {
     let without_kernel = |device: &DeviceIdle| {
         profile.devices.get(&device.device).map_or(0, |info| info.busy_ns.saturating_sub(info.kernel_busy_ns))
     };
@@ -51,13 +59,18 @@ pub fn alone(profile: &Profile, code: &UserCode<'_>, devices: &[DeviceIdle]) -> 
             Evidence::bytes("copied there", most.bytes),
         ],
         place: Some(place),
-        advice: "overlap copies with kernels: copy from pinned memory on another stream (non_blocking=True)".into(),
+        advice: setting
+            .torch_or(
+                "overlap copies with kernels: copy from pinned memory on another stream (non_blocking=True)",
+                "overlap copies with kernels: copy from pinned memory on another stream (cudaMemcpyAsync)",
+            )
+            .into(),
         share: share(alone, profile.wall_ns()),
     })
 }
 
 /// Copies use memory that is not pinned.
-pub fn pageable(profile: &Profile, code: &UserCode<'_>) -> Option<Finding> {
+pub fn pageable(profile: &Profile, code: &UserCode<'_>, setting: Setting) -> Option<Finding> {
     let mut all = GpuWeight::default();
     let mut lines: BTreeMap<(Place, Direction), GpuWeight> = BTreeMap::new();
     for (&(process, stack, direction), weight) in &profile.pageable {
@@ -89,7 +102,8 @@ pub fn pageable(profile: &Profile, code: &UserCode<'_>) -> Option<Finding> {
         ],
         place: Some(place),
         advice: format!(
-            "pin the memory (pin_memory=True, cudaMallocHost): such copies took {}, and cannot overlap with anything",
+            "pin the memory ({}): such copies took {}, and cannot overlap with anything",
+            setting.torch_or("pin_memory=True", "cudaMallocHost, cudaHostRegister"),
             time(all.ns)
         ),
         share: share(all.ns, profile.wall_ns()),

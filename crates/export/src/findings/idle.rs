@@ -2,12 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use model::profile::Profile;
+use model::{idle::SHORT_GAP_NS, profile::Profile};
 use text::units::time;
 
-use super::finding::{Evidence, Finding, Kind, share};
+use super::{
+    advice::Setting,
+    finding::{Evidence, Finding, Kind, share},
+    launches::fewer_launches,
+};
 use crate::{
     idle::{DeviceIdle, IdleCause, ThreadState},
+    idle_pools,
     user_code::{Place, without_line},
 };
 
@@ -23,35 +28,74 @@ const START_NS: u64 = 1_000_000_000;
 const NAMED: f64 = 0.01;
 /// The maximum number of causes that are named.
 const MAX_NAMED: usize = 3;
+/// GPUs that are idle for the same main cause, and whose shares differ by at most so many points, have one finding.
+const ALIKE: f64 = 10.0;
 
-/// A GPU is idle, and why.
-pub fn idle(profile: &Profile, devices: &[DeviceIdle]) -> Vec<Finding> {
+/// GPUs are idle, and why. GPUs that are idle alike have one finding.
+pub fn idle(profile: &Profile, devices: &[DeviceIdle], setting: Setting) -> Vec<Finding> {
     let worth = |device: &&DeviceIdle| device.idle_share >= IDLE && device.idle_ns >= SHORTEST_NS;
-    devices.iter().filter(worth).map(|device| gap(profile, device)).collect()
+    let mut worth: Vec<&DeviceIdle> = devices.iter().filter(worth).collect();
+    worth.sort_by(|a, b| a.idle_share.total_cmp(&b.idle_share));
+    let mut groups: Vec<(Option<String>, Vec<&DeviceIdle>)> = Vec::new();
+    for device in worth {
+        let main = named(&device.causes).into_iter().next().map(|cause| cause.key);
+        let alike = |(of, group): &&mut (_, Vec<&DeviceIdle>)| {
+            *of == main && (100.0 * (device.idle_share - group[0].idle_share)).round() <= ALIKE
+        };
+        match groups.iter_mut().find(alike) {
+            Some((_, group)) => group.push(device),
+            None => groups.push((main, vec![device])),
+        }
+    }
+    groups.into_iter().map(|(_, group)| gap(profile, group, setting)).collect()
 }
 
-fn gap(profile: &Profile, device: &DeviceIdle) -> Finding {
-    let named = named(&device.causes);
-    let mut evidence = vec![Evidence::ns("idle", device.idle_ns)];
+/// The finding of some GPUs, the least idle one first.
+fn gap(profile: &Profile, mut devices: Vec<&DeviceIdle>, setting: Setting) -> Finding {
+    let (least, most) = (devices[0].idle_share, devices[devices.len() - 1].idle_share);
+    devices.sort_by_key(|device| device.device);
+    let sum = |of: fn(&DeviceIdle) -> u64| devices.iter().fold(0_u64, |sum, device| sum.saturating_add(of(device)));
+    let (idle_ns, span_ns) = (sum(|device| device.idle_ns), sum(|device| device.span_ns));
+    let named = named(devices.iter().flat_map(|device| &device.causes));
+    let mut evidence = vec![Evidence::ns("idle", idle_ns)];
     let parts = [
-        ("from intervals", device.exact_ns),
-        ("from samples", device.sampled_ns),
-        ("without evidence", device.unknown_ns),
+        ("from intervals", sum(|device| device.exact_ns)),
+        ("from samples", sum(|device| device.sampled_ns)),
+        ("without evidence", sum(|device| device.unknown_ns)),
     ];
     evidence.extend(parts.into_iter().filter(|(_, ns)| *ns > 0).map(|(name, ns)| Evidence::ns(name, ns)));
+    let causes = listed(&named, idle_ns, span_ns);
+    let title = match &devices[..] {
+        [one] => format!("GPU {} idle {} of {}: {causes}", one.label, percent(idle_ns, span_ns), time(span_ns)),
+        several => format!("GPUs {} idle {}: on average {causes}", labels(several), range(least, most)),
+    };
     Finding {
         kind: Kind::GpuIdle,
-        title: format!(
-            "GPU {} idle {} of {}: {}",
-            device.label,
-            percent(device.idle_ns, device.span_ns),
-            time(device.span_ns),
-            listed(&named, device.idle_ns, device.span_ns)
-        ),
+        title,
         evidence,
         place: named.iter().find_map(|cause| cause.place.clone()),
-        advice: advice(named.first()).into(),
-        share: share(device.idle_ns, profile.wall_ns()),
+        advice: advice(named.first(), setting),
+        share: share(idle_ns, profile.wall_ns().saturating_mul(devices.len() as u64)),
+    }
+}
+
+/// Formats `31 to 35 %`.
+fn range(least: f64, most: f64) -> String {
+    let [least, most] = [least, most].map(|share| format!("{:.0}", 100.0 * share));
+    if least == most { format!("{least} %") } else { format!("{least} to {most} %") }
+}
+
+/// Formats the labels of GPUs in order: `0 to 7`, or `0, 2 and 5`.
+fn labels(devices: &[&DeviceIdle]) -> String {
+    let follows = |pair: &[&DeviceIdle]| {
+        let numbers = [pair[0], pair[1]].map(|device| device.label.parse::<u32>().ok());
+        matches!(numbers, [Some(one), Some(next)] if one + 1 == next)
+    };
+    let labels: Vec<&str> = devices.iter().map(|device| device.label.as_str()).collect();
+    match &labels[..] {
+        [first, _, .., last] if devices.windows(2).all(follows) && labels.len() > 2 => format!("{first} to {last}"),
+        [others @ .., last] => format!("{} and {last}", others.join(", ")),
+        [] => String::new(),
     }
 }
 
@@ -80,34 +124,98 @@ pub fn start(profile: &Profile, devices: &[DeviceIdle]) -> Option<Finding> {
 
 /// A cause as it is named in a title: all time in one function, with its line if that is all in one; all launches; or all
 /// that is unknown.
+#[derive(Clone, Debug)]
 struct Named {
+    /// What has the same key has the same name.
+    key: String,
     text: String,
-    doing: ThreadState,
+    doing: Doing,
     place: Option<Place>,
     ns: u64,
 }
 
+/// What a cause is, as far as advice depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    Running,
+    Waiting,
+    WaitingForWork,
+    /// Launches, and how long a gap takes on average.
+    Launching(u64),
+    /// One launch, with its time, and whether it was the first of its kernel.
+    OneLaunch(u64, bool),
+    Meanwhile,
+    Unknown,
+}
+
 /// Adds up causes by the name that the title uses, the longest first.
-fn named(causes: &[IdleCause]) -> Vec<Named> {
-    let mut sums: BTreeMap<(&str, &str), Named> = BTreeMap::new();
+fn named<'a>(causes: impl IntoIterator<Item = &'a IdleCause>) -> Vec<Named> {
+    let mut causes: Vec<&IdleCause> = causes.into_iter().collect();
     // The longest come first, so the first line of a function is the most expensive one.
+    causes.sort_by_key(|cause| std::cmp::Reverse(cause.ns));
+    let mut sums: BTreeMap<String, Named> = BTreeMap::new();
+    let mut launches = Vec::new();
     for cause in causes {
-        let (key, text, place) = match (cause.cause, &cause.place) {
-            (ThreadState::Launching, _) => (("launching", ""), "launching".to_owned(), None),
+        let (doing, text) = match (cause.cause, &cause.place) {
+            (ThreadState::Launching, _) => {
+                launches.push(cause);
+                continue;
+            }
             (ThreadState::Other, _) => continue,
-            (_, Some(place)) => ((place.function(), &*place.file), place.short(), Some(place.clone())),
-            (_, None) => (("[unknown]", ""), "[unknown]".to_owned(), None),
+            (ThreadState::Waiting, _) if cause.reason.as_deref() == Some(idle_pools::WORK) => {
+                (Doing::WaitingForWork, "waiting for work from another thread".to_owned())
+            }
+            (ThreadState::Meanwhile, Some(place)) => {
+                (Doing::Meanwhile, format!("while another thread ran {}", place.short()))
+            }
+            (ThreadState::Running, Some(place)) => (Doing::Running, place.short()),
+            (ThreadState::Waiting, Some(place)) => (Doing::Waiting, place.short()),
+            (_, _) => (Doing::Unknown, "[unknown]".to_owned()),
         };
-        let sum = sums.entry(key).or_insert(Named { text, doing: cause.cause, place, ns: 0 });
-        if sum.place != cause.place && sum.place.is_some() {
+        let place = cause.place.clone().filter(|_| !matches!(doing, Doing::WaitingForWork | Doing::Unknown));
+        let other = matches!(doing, Doing::Meanwhile);
+        let key = match &place {
+            Some(place) => format!("{other} {} {}", place.function(), place.file),
+            None => text.clone(),
+        };
+        let sum = sums.entry(key.clone()).or_insert(Named { key, text, doing, place, ns: 0 });
+        if sum.place.is_some() && sum.place != cause.place {
             // A line would claim the time of others.
             sum.text = without_line(&sum.text);
         }
         sum.ns = sum.ns.saturating_add(cause.ns);
     }
-    let mut all: Vec<Named> = sums.into_values().collect();
+    let mut all: Vec<Named> = sums.into_values().chain(launching(&launches)).collect();
     all.sort_by_key(|named| std::cmp::Reverse(named.ns));
     all
+}
+
+/// Names launches: all together, but for a single one that took most of the time. That is not a pattern.
+fn launching(causes: &[&IdleCause]) -> Vec<Named> {
+    let ns = causes.iter().fold(0_u64, |sum, cause| sum.saturating_add(cause.ns));
+    let gaps = causes.iter().fold(0_u64, |sum, cause| sum.saturating_add(cause.gaps));
+    let longest = causes.iter().max_by_key(|cause| cause.longest_ns);
+    let single = longest.filter(|cause| cause.longest_ns >= SHORTEST_NS && cause.longest_ns >= ns.div_ceil(2));
+    let one = single.map(|cause| {
+        let at = cause.place.as_ref().map(|place| format!(" at {}", place.short())).unwrap_or_default();
+        Named {
+            key: format!("one launch{at}"),
+            text: format!("one launch of {}{at}", time(cause.longest_ns)),
+            doing: Doing::OneLaunch(cause.longest_ns, cause.first_use),
+            place: cause.place.clone(),
+            ns: cause.longest_ns,
+        }
+    });
+    let rest = ns - one.as_ref().map_or(0, |one| one.ns);
+    let others = gaps.saturating_sub(one.iter().len() as u64);
+    let all = (rest > 0).then(|| Named {
+        key: "launching".to_owned(),
+        text: "launching".to_owned(),
+        doing: Doing::Launching(rest / others.max(1)),
+        place: None,
+        ns: rest,
+    });
+    one.into_iter().chain(all).collect()
 }
 
 /// Formats `23 % load (data.py:88), 9 % launching, 9 % other`.
@@ -130,17 +238,43 @@ fn percent(part: u64, whole: u64) -> String {
 }
 
 /// What to try, by what the thread that feeds the GPU mostly did.
-fn advice(first: Option<&Named>) -> &'static str {
-    match first.map(|cause| cause.doing) {
-        Some(ThreadState::Running) => {
-            "do this work ahead of time, in another thread or process: prefetch, or use a DataLoader with workers"
-        }
-        Some(ThreadState::Waiting) => {
+fn advice(first: Option<&Named>, setting: Setting) -> String {
+    match first.map_or(Doing::Unknown, |cause| cause.doing) {
+        Doing::Running => setting.torch_or(
+            "do this work ahead of time, in another thread or process: prefetch, or use a DataLoader with workers",
+            "do this work ahead of time, in another thread or process",
+        ),
+        Doing::Waiting => {
             "do not wait here while the GPU is idle: prefetch, use more workers, or queue more work first"
         }
-        Some(ThreadState::Launching) => {
-            "launch fewer and longer kernels: use CUDA graphs or torch.compile, or larger batches"
+        Doing::WaitingForWork => {
+            "the thread that feeds the GPU had nothing to do: look at the threads that give it work"
         }
-        _ => "record with --off-cpu to see what the thread waited for",
+        // A gap this short is the cost of a launch.
+        Doing::Launching(mean) if mean < SHORT_GAP_NS => fewer_launches(setting),
+        Doing::Launching(_) => {
+            "the work had been launched and started late: see with warpscope trace which calls are slow, or which streams \
+             wait for each other"
+        }
+        Doing::OneLaunch(ns, first_use) => {
+            let why = match first_use {
+                true => "the first use of a kernel loads its module: run it once before it matters",
+                false => "a single slow launch is not a pattern: see with warpscope trace what it did",
+            };
+            return format!("one launch took {}: {why}", time(ns));
+        }
+        Doing::Meanwhile if setting.waits => {
+            "check whether the thread that feeds the GPU waits for this one; its own waits are recorded from its first \
+             launch on"
+        }
+        Doing::Meanwhile => {
+            "check whether the thread that feeds the GPU waits for this one: record with --off-cpu to see its waits"
+        }
+        Doing::Unknown if !setting.samples => "record CPU samples, and waits with --off-cpu, to see what the thread did",
+        Doing::Unknown if setting.waits => {
+            "what the thread that feeds the GPU did before its first launch was not recorded: see the timeline"
+        }
+        Doing::Unknown => "record with --off-cpu to see what the thread waited for",
     }
+    .into()
 }

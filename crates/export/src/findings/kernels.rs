@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use model::profile::{GpuWeight, Profile, What};
 use text::units::{count, percent, time};
 
-use super::finding::{Evidence, Finding, Kind, share};
+use super::{
+    advice::Setting,
+    finding::{Evidence, Finding, Kind, share},
+};
 use crate::{
     names, terminal_text,
     user_code::{Place, UserCode},
@@ -26,7 +29,7 @@ const MULTIPLICATIONS: f64 = 0.05;
 const NAME: usize = 60;
 
 /// Many short kernels are launched one by one from one line.
-pub fn tiny(profile: &Profile, code: &UserCode<'_>) -> Option<Finding> {
+pub fn tiny(profile: &Profile, code: &UserCode<'_>, setting: Setting) -> Option<Finding> {
     let mut lines: BTreeMap<Place, GpuWeight> = BTreeMap::new();
     let is_kernel = |key: &model::profile::GpuKey| matches!(key.what, What::Kernel(_));
     let all = profile.whole().gpu.iter().filter(|(key, _)| is_kernel(key));
@@ -58,13 +61,18 @@ pub fn tiny(profile: &Profile, code: &UserCode<'_>) -> Option<Finding> {
             Evidence::ns("longest", weight.max_ns),
         ],
         place: Some(place),
-        advice: "capture them in a CUDA graph, or fuse them: torch.compile does both".into(),
+        advice: setting
+            .torch_or(
+                "capture them in a CUDA graph, or fuse them: torch.compile does both",
+                "capture them in a CUDA graph, or fuse them",
+            )
+            .into(),
         share: share(affected, profile.wall_ns()),
     })
 }
 
 /// Matrix multiplications run on the units for single precision, although the GPU has tensor cores for it.
-pub fn without_tensor_cores(profile: &Profile, code: &UserCode<'_>) -> Option<Finding> {
+pub fn without_tensor_cores(profile: &Profile, code: &UserCode<'_>, setting: Setting) -> Option<Finding> {
     let has_tensor_cores =
         |device: u32| profile.devices.get(&device).is_some_and(|info| info.limits.capability >= TENSOR_CORES);
     let mut kernels: BTreeMap<u32, GpuWeight> = BTreeMap::new();
@@ -93,10 +101,13 @@ pub fn without_tensor_cores(profile: &Profile, code: &UserCode<'_>) -> Option<Fi
             Evidence::ns("their time", most.ns),
         ],
         place: launched_at(profile, code, *index),
-        advice:
-            "if the accuracy suffices, allow TF32 (torch.set_float32_matmul_precision('high')), or use bf16 or fp16 \
-                 (torch.autocast)"
-                .into(),
+        advice: setting
+            .torch_or(
+                "if the accuracy suffices, allow TF32 (torch.set_float32_matmul_precision('high')), or use bf16 or fp16 \
+                 (torch.autocast)",
+                "if the accuracy suffices, allow TF32 (CUBLAS_TF32_TENSOR_OP_MATH), or use bf16 or fp16",
+            )
+            .into(),
         share: share(ns, profile.wall_ns()),
     })
 }

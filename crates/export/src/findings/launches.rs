@@ -9,7 +9,10 @@ use model::{
 };
 use text::units::{count, percent, time};
 
-use super::finding::{Evidence, Finding, Kind, share};
+use super::{
+    advice::Setting,
+    finding::{Evidence, Finding, Kind, share},
+};
 use crate::{
     host_waits::HostWaits,
     idle::DeviceIdle,
@@ -28,8 +31,16 @@ const IDLE: f64 = 0.1;
 /// A copy to the host of at most this size is a value that the program looks at, such as `loss.item()`.
 const VALUE_BYTES: u64 = 4096;
 
+/// What to try if the GPU waits for launches.
+pub(super) fn fewer_launches(setting: Setting) -> &'static str {
+    setting.torch_or(
+        "launch fewer and longer kernels: use CUDA graphs or torch.compile, or larger batches",
+        "launch fewer and longer kernels: use CUDA graphs, fuse kernels, or use larger batches",
+    )
+}
+
 /// A GPU waits for launches: its kernels are shorter than the gaps between them.
-pub fn bound(profile: &Profile, devices: &[DeviceIdle]) -> Option<Finding> {
+pub fn bound(profile: &Profile, devices: &[DeviceIdle], setting: Setting) -> Option<Finding> {
     let bound = |device: &DeviceIdle| {
         let (gaps, gap_ns) = profile.devices.get(&device.device)?.idle.short_gaps;
         let ours = |key: &model::profile::GpuKey| key.device == device.device && matches!(key.what, What::Kernel(_));
@@ -54,7 +65,7 @@ pub fn bound(profile: &Profile, devices: &[DeviceIdle]) -> Option<Finding> {
                 Evidence::count("kernels", kernels),
             ],
             place: None,
-            advice: "launch fewer and longer kernels: use CUDA graphs or torch.compile, or larger batches".into(),
+            advice: fewer_launches(setting).into(),
             share: share(gap_ns, profile.wall_ns()),
         })
     };
@@ -62,7 +73,12 @@ pub fn bound(profile: &Profile, devices: &[DeviceIdle]) -> Option<Finding> {
 }
 
 /// The program waits for the GPU again and again, and the GPU then waits for the program.
-pub fn waits(profile: &Profile, code: &UserCode<'_>, devices: &[DeviceIdle]) -> Option<Finding> {
+pub fn waits(
+    profile: &Profile,
+    code: &UserCode<'_>,
+    devices: &[DeviceIdle],
+    setting: Setting,
+) -> Option<Finding> {
     let waits = HostWaits::of(profile).all;
     let idle = devices.iter().map(|device| device.idle_share).fold(0.0, f64::max);
     let waiting = share(waits.ns, profile.wall_ns());
@@ -95,9 +111,12 @@ pub fn waits(profile: &Profile, code: &UserCode<'_>, devices: &[DeviceIdle]) -> 
         ),
         evidence,
         place,
-        advice:
-            "synchronise less often: read values such as loss.item() only every few steps, or with non_blocking copies"
-                .into(),
+        advice: setting
+            .torch_or(
+                "synchronise less often: read values such as loss.item() only every few steps, or with non_blocking copies",
+                "synchronise less often: copy results with cudaMemcpyAsync, and read them a step later or every few steps",
+            )
+            .into(),
         share: waiting,
     })
 }

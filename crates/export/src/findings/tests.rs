@@ -102,6 +102,72 @@ fn idle_gpus_come_first_and_name_the_line() {
     assert_eq!(kinds(&profile), [Kind::GpuIdle, Kind::Imbalance]);
 }
 
+/// Check that GPUs that are idle alike have one finding, with the range of their shares, and that others have their own.
+#[test]
+fn idle_gpus_that_are_alike_have_one_finding() {
+    let mut profile = healthy();
+    let one = profile.devices[&0].clone();
+    for (device, seconds) in [(0, 4), (1, 4), (2, 3), (3, 9), (5, 4)] {
+        profile.devices.insert(0, one.clone());
+        add_idle(&mut profile, seconds, Cause::Running, Some(2));
+        let info = DeviceInfo { label: device.to_string(), ..profile.devices[&0].clone() };
+        profile.devices.insert(100 + device, info);
+    }
+    profile.devices = std::mem::take(&mut profile.devices)
+        .into_iter()
+        .filter_map(|(number, info)| Some((number.checked_sub(100)?, info)))
+        .collect();
+    let idle: Vec<String> =
+        found(&profile).into_iter().filter(|f| f.kind == Kind::GpuIdle).map(|finding| finding.title).collect();
+    let expected = [
+        "GPU 3 idle 90 % of 10.0 s: 90 % load (data.py:88)",
+        "GPUs 0, 1, 2 and 5 idle 30 to 40 %: on average 38 % load (data.py:88)",
+    ];
+    assert_eq!(idle, expected);
+    profile.devices.retain(|number, _| *number < 3);
+    assert!(found(&profile)[0].title.starts_with("GPUs 0 to 2 idle 30 to 40 %"), "{}", found(&profile)[0].title);
+}
+
+/// Check that one slow launch is named as such, and that only short gaps are advised against.
+#[test]
+fn one_slow_launch_is_no_pattern() {
+    let mut profile = healthy();
+    add_idle(&mut profile, 2, Cause::Launching, Some(1));
+    let mut advice = |gaps, longest_ns, first_use| {
+        let device = profile.devices.get_mut(&0).expect("it exists");
+        let weight = &mut device.idle.parts[0].1;
+        (weight.gaps, weight.longest_ns, weight.first_use) = (gaps, longest_ns, first_use);
+        let [finding] = &found(&profile)[..] else { panic!("one finding") };
+        (finding.title.clone(), finding.advice.clone())
+    };
+    let (title, text) = advice(81, SECOND + 1, true);
+    assert!(title.ends_with(": 10 % one launch of 1.00 s at step (train.py:42), 10 % launching"), "{title}");
+    assert!(text.contains("the first use of a kernel loads its module"), "{text}");
+    assert!(advice(81, SECOND + 1, false).1.contains("not a pattern"));
+    assert!(advice(81, SECOND - 1, true).1.contains("started late"));
+    assert!(advice(200_000, SECOND - 1, true).1.contains("fewer and longer kernels"));
+}
+
+/// Check that nothing is concluded about a GPU from a part of what it did, and that shares are those of the whole.
+#[test]
+fn parts_conclude_nothing_about_the_whole() {
+    let mut profile = healthy();
+    add_idle(&mut profile, 5, Cause::Launching, Some(1));
+    profile.devices.get_mut(&0).expect("it exists").idle.short_gaps = (500_000, 5 * SECOND);
+    profile.waits = CpuWeight { count: 2_000, ns: 2 * SECOND };
+    add_work(&mut profile, What::Kernel(0), 500_000, 5 * SECOND / 2);
+    assert_eq!(
+        kinds(&profile),
+        [Kind::GpuIdle, Kind::LaunchBound, Kind::TinyKernels, Kind::Synchronization]
+    );
+    let mut part = profile.clone();
+    add_work(&mut part, What::Kernel(0), 100_000, SECOND / 2);
+    let part = part.part_of(profile, vec!["--tid 7".into()], false);
+    let [finding] = &found(&part)[..] else { panic!("one finding") };
+    let title = "100,000 kernels of 5.00 µs on average (20.0 % of all) are launched one by one at step (train.py:42)";
+    assert_eq!(finding.title, title);
+}
+
 /// Check that a GPU is launch-bound only if the gaps are short, many, and longer than its kernels.
 #[test]
 fn short_gaps_between_shorter_kernels_are_launch_bound() {

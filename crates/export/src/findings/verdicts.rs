@@ -4,6 +4,7 @@ use model::{profile::Profile, verdict::Verdict};
 use text::units::percent;
 
 use super::{
+    advice::Setting,
     finding::{Evidence, Finding, Kind, share},
     kernels::launched_at,
 };
@@ -19,7 +20,7 @@ const WORTH: f64 = 0.05;
 const NAME: usize = 60;
 
 /// The kernel with the most time is limited by something that can be changed.
-pub fn limited(profile: &Profile, code: &UserCode<'_>) -> Option<Finding> {
+pub fn limited(profile: &Profile, code: &UserCode<'_>, setting: Setting) -> Option<Finding> {
     let row = verdicts::all(profile).into_iter().next()?;
     let (kind, limit, advice) = match row.verdict {
         Verdict::Memory => (
@@ -28,7 +29,10 @@ pub fn limited(profile: &Profile, code: &UserCode<'_>) -> Option<Finding> {
                 Some(rate) => format!("is memory bound at {:.2} TB/s", rate / 1e12),
                 None => "is memory bound".to_owned(),
             },
-            "fuse it with its neighbours (torch.compile does) so that data is read once, or use smaller types",
+            setting.torch_or(
+                "fuse it with its neighbours (torch.compile does) so that data is read once, or use smaller types",
+                "fuse it with its neighbours so that data is read once, or use smaller types",
+            ),
         ),
         Verdict::Latency => (
             Kind::LatencyBound,
@@ -61,7 +65,14 @@ pub fn limited(profile: &Profile, code: &UserCode<'_>) -> Option<Finding> {
 }
 
 fn evidence(row: &KernelVerdict) -> Vec<Evidence> {
-    let mut all = vec![Evidence::ns("time", row.ns), Evidence::count("samples", row.samples)];
+    let mut all = vec![Evidence::ns("time", row.ns)];
+    match (row.shared_samples, row.others_share) {
+        (Some(samples), Some(others)) => {
+            all.push(Evidence::count("samples shared with other kernels", samples));
+            all.push(Evidence::count("percent of these that the others had, at most", (100.0 * others).ceil() as u64));
+        }
+        _ => all.push(Evidence::count("samples", row.samples)),
+    }
     for (name, value) in [
         ("percent of SMs active", row.sm_active),
         ("percent of the tensor pipe", row.tensor),

@@ -13,7 +13,10 @@ use std::{
     rc::Rc,
 };
 
-use model::{event::Start, profile::Profile};
+use model::{
+    event::{ProcessId, Start},
+    profile::Profile,
+};
 use serde::Serialize;
 
 use crate::{
@@ -158,7 +161,9 @@ fn data<'a>(flames: &Flames<'a>, view: View, events: Events<'_>) -> (Head<'a>, V
         end: process.end.saturating_sub(origin),
         node: tree.process(*id),
     });
-    let processes = processes.collect();
+    let mut processes: Vec<ProcessRow<'_>> = processes.collect();
+    // Ranks by number, then what has none.
+    processes.sort_by_key(|row| profile.rank(ProcessId(row.id)).unwrap_or(u32::MAX));
     let all = [
         (gathered.operations.seen(), gathered.operations.stride()),
         (gathered.samples.seen(), gathered.samples.stride()),

@@ -29,6 +29,18 @@ impl Page {
             let row = format!("{busy} {share:>8}  {:>8}  {launches:>8}  {nccl:>8}  {waited:>8}", time(rank.busy_ns));
             self.line(&format!("{row}  rank {} on GPU {devices}", rank.rank));
         }
+        if let (Some(first), Some(last)) =
+            (s.ranks.iter().min_by_key(|rank| rank.end_ns), s.ranks.iter().max_by_key(|rank| rank.end_ns))
+        {
+            let text = format!(
+                "rank {} ended its work first, after {}, and rank {} last, after {}",
+                first.rank,
+                time(first.end_ns),
+                last.rank,
+                time(last.end_ns)
+            );
+            self.line(&text);
+        }
         let Some(communication) = s.communication.as_ref().filter(|all| all.collectives > 0) else { return };
         let caused = |rank: u32| {
             let of =

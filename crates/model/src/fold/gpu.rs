@@ -398,7 +398,7 @@ impl GpuTime {
         profile.gpu_counters = std::mem::take(&mut self.counters).finish(label);
         (profile.kernel_samples, profile.assigned) = std::mem::take(&mut self.counter_samples).finish();
         profile.energy = of_gpus.into_iter().map(|(gpu, energy)| profile.name_energy(gpu, energy)).collect();
-        profile.energy.sort_by(|a, b| a.label.cmp(&b.label));
+        profile.energy.sort_by_key(|energy| (energy.label.parse::<u32>().ok(), energy.label.clone()));
         let number = |slot: u32| numbers.get(slot as usize).copied().unwrap_or(OTHER_DEVICE);
         for (((slot, kernel), shape), weight) in self.shapes.drain() {
             profile.shapes.entry((number(slot), kernel)).or_default().insert(shape, weight);

@@ -100,6 +100,9 @@ impl Tracks {
         let process_name = |pid: u32| names::pid(profile, pid);
         let pids: BTreeSet<u32> =
             self.threads.keys().map(|(pid, _)| *pid).chain(self.waits.values().map(|(pid, _)| *pid)).collect();
+        // Ranks by number, then what has none.
+        let mut pids: Vec<u32> = pids.into_iter().collect();
+        pids.sort_by_key(|pid| (names::rank_of_pid(profile, *pid).unwrap_or(u32::MAX), *pid));
         for (order, &pid) in pids.iter().enumerate() {
             name_process(json, pid, &process_name(pid))?;
             sort_process(json, pid, order as u32)?;
