@@ -9,7 +9,7 @@ use model::{
 use crate::idle_pools;
 
 /// Threads that could have run.
-const CPU: &str = "[waiting for a CPU]";
+pub const CPU: &str = "[waiting for a CPU]";
 /// Page faults.
 const MEMORY: &str = "[waiting for memory]";
 /// Waits whose reason is not in the recording.

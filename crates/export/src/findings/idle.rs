@@ -14,6 +14,7 @@ use crate::{
     idle::{DeviceIdle, IdleCause, ThreadState},
     idle_pools,
     user_code::{Place, without_line},
+    waits,
 };
 
 /// Between its first and its last work, a GPU that is idle for a smaller share is well used.
@@ -169,6 +170,10 @@ fn named<'a>(causes: impl IntoIterator<Item = &'a IdleCause>) -> Vec<Named> {
                 (Doing::Meanwhile, format!("while another thread ran {}", place.short()))
             }
             (ThreadState::Running, Some(place)) => (Doing::Running, place.short()),
+            // It had work to do.
+            (ThreadState::Waiting, Some(place)) if cause.reason.as_deref() == Some(waits::CPU) => {
+                (Doing::Running, place.short())
+            }
             (ThreadState::Waiting, Some(place)) => (Doing::Waiting, place.short()),
             (_, _) => (Doing::Unknown, "[unknown]".to_owned()),
         };
