@@ -74,8 +74,7 @@ const PYTHON_QUEUES: [&str; 6] = [
 ];
 
 /// Libraries through which everything waits: the start of the file name.
-const SYSTEM: [&str; 8] =
-    ["libc.so", "libc-", "libpthread", "libstdc++", "libc++", "ld-linux", "linux-vdso", "[vdso]"];
+const SYSTEM: [&str; 8] = ["libc.so", "libc-", "libpthread", "libstdc++", "libc++", "ld-linux", "linux-vdso", "[vdso]"];
 
 /// Whether a stack, outermost frame first, is that of a pool's thread without work.
 pub fn is_idle(stack: &[NamedFrame]) -> bool {
@@ -113,9 +112,8 @@ fn file(frame: &NamedFrame) -> &str {
 /// Whether a function is one of these, by its demangled name.
 fn is_one_of(functions: &[&str], name: &str) -> bool {
     let plain = without_templates(name);
-    let is = |function: &str| {
-        plain.strip_suffix(function).is_some_and(|before| before.is_empty() || before.ends_with("::"))
-    };
+    let is =
+        |function: &str| plain.strip_suffix(function).is_some_and(|before| before.is_empty() || before.ends_with("::"));
     functions.iter().any(|function| is(function))
 }
 
@@ -183,7 +181,10 @@ mod tests {
         assert!(!native(&[started, ("blas_thread_server", "libopenblas.so"), ("load", "app"), waits]));
         let barrier = ("gomp_team_barrier_wait_end", "libgomp.so.1");
         assert!(!native(&[("main", "app"), ("GOMP_parallel", "libgomp.so.1"), barrier, waits]), "it shares its work");
-        assert!(!native(&[("gomp_thread_start", "libgomp.so.1"), ("work", "app"), barrier, waits]), "others work longer");
+        assert!(
+            !native(&[("gomp_thread_start", "libgomp.so.1"), ("work", "app"), barrier, waits]),
+            "others work longer"
+        );
         let pop = ("torch::autograd::ReadyQueue::pop()", "libtorch_cpu.so");
         assert!(!native(&[("main", "app"), pop, waits]), "it waits for its gradients");
         let task = [

@@ -50,12 +50,12 @@ pub fn process(profile: &Profile, id: ProcessId) -> String {
     profile.processes.get(&id).map_or_else(|| "[unknown_process]".to_owned(), |p| word(&p.comm))
 }
 
-/// The command, and the options that select a part of its recording.
+/// The command, after the options that select a part of its recording: a title may be cut.
 pub fn title(profile: &Profile) -> String {
     let command = profile.start.as_ref().map(|start| start.command.join(" ")).unwrap_or_default();
     match profile.filters() {
         [] => command,
-        filters => format!("{command} [{}]", filters.join(" ")),
+        filters => format!("[{}] {command}", filters.join(" ")),
     }
 }
 

@@ -19,7 +19,7 @@ pub mod ledger;
 pub mod memory;
 pub mod merge;
 mod nodes;
-pub mod part;
+mod part;
 pub mod profile;
 pub mod ranges;
 pub mod ranks;

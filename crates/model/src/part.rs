@@ -10,18 +10,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::profile::{DeviceInfo, GpuKey, Profile};
-
-/// What a profile is a part of.
-#[derive(Clone, Debug)]
-pub struct Part {
-    /// The options that select it: `--kernel gemm`.
-    pub filters: Vec<String>,
-    /// It is a time range, and has everything that happened in it.
-    pub is_range: bool,
-    /// The whole: for a time range the recording, otherwise everything that happened in the same time.
-    pub whole: Box<Profile>,
-}
+use crate::profile::{DeviceInfo, GpuKey, Part, Profile};
 
 impl Profile {
     /// Makes it a part of a whole, which is in the same time unless this is a time range.

@@ -18,7 +18,6 @@ use crate::{
     idle::Idle,
     ledger::{self, Ledger},
     memory::GpuMemory,
-    part::Part,
     ranges::Ranges,
     ranks::Ranks,
     stalls::{StallLedger, Stalls},
@@ -110,6 +109,17 @@ pub struct Profile {
     pub ledger: Ledger,
     /// Notes for the user.
     pub notes: Vec<String>,
+}
+
+/// What a profile is a part of.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The options that select it: `--kernel gemm`.
+    pub filters: Vec<String>,
+    /// It is a time range, and has everything that happened in it.
+    pub is_range: bool,
+    /// The whole: for a time range the recording, otherwise everything that happened in the same time.
+    pub whole: Box<Profile>,
 }
 
 /// What was sampled, if the cost was limited.

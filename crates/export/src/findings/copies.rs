@@ -24,12 +24,7 @@ const PAGEABLE: f64 = 0.05;
 const PAGEABLE_NS: u64 = 10_000_000;
 
 /// Copies run while no kernel does.
-pub fn alone(
-    profile: &Profile,
-    code: &UserCode<'_>,
-    devices: &[DeviceIdle],
-    setting: Setting,
-) -> Option<Finding> {
+pub fn alone(profile: &Profile, code: &UserCode<'_>, devices: &[DeviceIdle], setting: Setting) -> Option<Finding> {
     let without_kernel = |device: &DeviceIdle| {
         profile.devices.get(&device.device).map_or(0, |info| info.busy_ns.saturating_sub(info.kernel_busy_ns))
     };

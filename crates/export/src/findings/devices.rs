@@ -64,8 +64,9 @@ fn ended_apart(profile: &Profile, devices: &[DeviceIdle]) -> Option<Finding> {
         title: format!("{who_last} worked until {}, {who_first} only until {}", time(*last), time(*first)),
         evidence: vec![Evidence::ns("last end", *last), Evidence::ns("first end", *first)],
         place: None,
-        advice: "divide the work evenly, or find out what the last one does longer: compare both with --rank or --device"
-            .into(),
+        advice:
+            "divide the work evenly, or find out what the last one does longer: compare both with --rank or --device"
+                .into(),
         share: share(last - first, wall),
     })
 }

@@ -73,12 +73,7 @@ pub fn bound(profile: &Profile, devices: &[DeviceIdle], setting: Setting) -> Opt
 }
 
 /// The program waits for the GPU again and again, and the GPU then waits for the program.
-pub fn waits(
-    profile: &Profile,
-    code: &UserCode<'_>,
-    devices: &[DeviceIdle],
-    setting: Setting,
-) -> Option<Finding> {
+pub fn waits(profile: &Profile, code: &UserCode<'_>, devices: &[DeviceIdle], setting: Setting) -> Option<Finding> {
     let waits = HostWaits::of(profile).all;
     let idle = devices.iter().map(|device| device.idle_share).fold(0.0, f64::max);
     let waiting = share(waits.ns, profile.wall_ns());

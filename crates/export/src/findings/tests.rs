@@ -156,10 +156,7 @@ fn parts_conclude_nothing_about_the_whole() {
     profile.devices.get_mut(&0).expect("it exists").idle.short_gaps = (500_000, 5 * SECOND);
     profile.waits = CpuWeight { count: 2_000, ns: 2 * SECOND };
     add_work(&mut profile, What::Kernel(0), 500_000, 5 * SECOND / 2);
-    assert_eq!(
-        kinds(&profile),
-        [Kind::GpuIdle, Kind::LaunchBound, Kind::TinyKernels, Kind::Synchronization]
-    );
+    assert_eq!(kinds(&profile), [Kind::GpuIdle, Kind::LaunchBound, Kind::TinyKernels, Kind::Synchronization]);
     let mut part = profile.clone();
     add_work(&mut part, What::Kernel(0), 100_000, SECOND / 2);
     let part = part.part_of(profile, vec!["--tid 7".into()], false);

@@ -105,9 +105,9 @@ impl Page {
         let line = self.ink(TextStyle::Dim, &text);
         self.line(&line);
         let shown = kernels.iter().take(ROWS);
-        let others = shown.filter_map(|row| row.others_share).fold(None, |most: Option<f64>, share| {
-            Some(most.map_or(share, |most| most.max(share)))
-        });
+        let others = shown
+            .filter_map(|row| row.others_share)
+            .fold(None, |most: Option<f64>, share| Some(most.map_or(share, |most| most.max(share))));
         if let Some(others) = others {
             let text = format!(
                 "kernels without samples of their own are judged by those that they had nearly to themselves: others had up \

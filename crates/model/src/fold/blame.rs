@@ -288,9 +288,8 @@ impl Blame {
             parts.push((charge, IdleWeight { ns, gaps, longest_ns, first_use, ..IdleWeight::default() }));
         }
         for ((phase, (process, tid)), pool) in self.pools {
-            let charge = |cause, other: Option<u32>, stack| {
-                Charge { phase, process, tid: other.unwrap_or(tid), cause, stack }
-            };
+            let charge =
+                |cause, other: Option<u32>, stack| Charge { phase, process, tid: other.unwrap_or(tid), cause, stack };
             pool.divide(evidence.waits_recorded, |cause, other, stack, weight| {
                 parts.push((charge(cause, other, stack), weight));
             });

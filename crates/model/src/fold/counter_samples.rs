@@ -239,9 +239,8 @@ impl Monitor {
         assigned.samples += 1;
         let known = |(metric, value): (u32, Option<u32>)| Some((metric, value?));
         let values = || (0..).zip(values).filter_map(known);
-        let reaches = |ns: u64, whole: u64, percent: u64| {
-            u128::from(ns) * 100 >= u128::from(whole) * u128::from(percent)
-        };
+        let reaches =
+            |ns: u64, whole: u64, percent: u64| u128::from(ns) * 100 >= u128::from(whole) * u128::from(percent);
         match ran {
             Ran::Nothing => assigned.idle += 1,
             Ran::Several(all) => {

@@ -224,11 +224,7 @@ impl GpuTime {
         let device = self.stream((session, device, context, stream)).unwrap_or(OTHER_DEVICE);
         if let (What::Kernel(kernel), Work::Kernel { grid, block, registers, shared_memory, .. }) =
             (what, activity.work)
-            && self.add_shape(
-                (device, kernel),
-                Shape::of(grid, block, registers, shared_memory),
-                activity.duration(),
-            )
+            && self.add_shape((device, kernel), Shape::of(grid, block, registers, shared_memory), activity.duration())
             && let Some(launch) = launch
         {
             self.evidence.first_use(launch);

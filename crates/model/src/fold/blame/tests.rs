@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::MAX_KEPT;
 use crate::{
     event::{
-        Activity, End, Event, KernelName, Launch, LaunchKind, PointId, ProcessId, Sample, SessionId, StackId, Start, Wait,
-        Work,
+        Activity, End, Event, KernelName, Launch, LaunchKind, PointId, ProcessId, Sample, SessionId, StackId, Start,
+        Wait, Work,
     },
     fold::Fold,
     idle::{Cause, Idle, Phase},
@@ -193,8 +193,7 @@ fn background_copies_claim_no_gap() {
     let expected = [(7, LAUNCHING, Some(1007), 10), (7, RUNNING, Some(41), 40), (7, RUNNING, Some(42), 40)];
     assert_eq!(parts(&idle, Phase::Between), expected);
     let idle = script(90);
-    let expected =
-        [(7, LAUNCHING, Some(1007), 40), (8, LAUNCHING, Some(1008), 10), (8, RUNNING, Some(51), 40)];
+    let expected = [(7, LAUNCHING, Some(1007), 40), (8, LAUNCHING, Some(1008), 10), (8, RUNNING, Some(51), 40)];
     assert_eq!(parts(&idle, Phase::Between), expected, "the kernel was queued, and waited for the copy");
 }
 
@@ -254,9 +253,8 @@ fn a_slow_launch_is_distinguished() {
     if let Some(Event::Activity(Activity { work: Work::Kernel { name, .. }, .. })) = script.events.get_mut(6) {
         *name = 2;
     }
-    let names = [1, 2].map(|id| {
-        Event::KernelName(KernelName { session: SessionId(0), id, name: format!("kernel{id}") })
-    });
+    let names =
+        [1, 2].map(|id| Event::KernelName(KernelName { session: SessionId(0), id, name: format!("kernel{id}") }));
     script.events.splice(1..1, names);
     let idle = script.end(1_000).devices[&0].idle.clone();
     let launching = idle.parts_of(Phase::Between).find(|(charge, _)| charge.cause == LAUNCHING);
