@@ -156,11 +156,7 @@ pub fn explained(profile: &Profile, charge: &Charge) -> Charge {
 }
 
 /// Adds up idle time by what was done and where, the longest first.
-fn causes(
-    profile: &Profile,
-    code: &UserCode<'_>,
-    parts: impl Iterator<Item = (Charge, IdleWeight)>,
-) -> Vec<IdleCause> {
+fn causes(profile: &Profile, code: &UserCode<'_>, parts: impl Iterator<Item = (Charge, IdleWeight)>) -> Vec<IdleCause> {
     let whole = profile.wall_ns();
     let mut sums: BTreeMap<(ThreadState, Option<String>, Option<Place>), IdleWeight> = BTreeMap::new();
     for (charge, weight) in parts {
