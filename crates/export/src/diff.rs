@@ -74,8 +74,9 @@ impl Diff {
         let row = self.total(total)?;
         let more = row.change.map_or(row.after > 0, |change| change > share);
         let by = row.change.map_or_else(|| "from nothing".to_owned(), |change| format!("by {:.1} %", change * 100.0));
+        let limit = (share * 1e4).round() / 100.0;
         (more && row.significant != Some(false))
-            .then(|| format!("the {} has increased {by}, more than {} %", row.name, share * 100.0))
+            .then(|| format!("the {} has increased {by}, more than {limit} %", row.name))
     }
 
     /// Keeps the first rows of each table.
