@@ -47,7 +47,10 @@ impl Place {
 /// Returns a frame without its line: `load (data.py)`. What is summed by function has no line of its own.
 pub(crate) fn without_line(frame: &str) -> String {
     let (function, place) = split_place(frame);
-    place.rsplit_once(':').map_or_else(|| function.to_owned(), |(file, _)| format!("{function}{file})"))
+    match place.rsplit_once(':') {
+        Some((file, _)) => format!("{function}{file})"),
+        None => format!("{function}{place}"),
+    }
 }
 
 /// Whether a native frame is a function of the executable. Those of an interpreter are not user code.
@@ -185,6 +188,15 @@ mod tests {
         ];
         for path in others {
             assert!(!is_user_file(path), "{path}");
+        }
+    }
+
+    /// Check that a frame keeps its file without its line, and that nothing else changes.
+    #[test]
+    fn lines_are_left_out() {
+        assert_eq!(without_line("load (data.py:88)"), "load (data.py)");
+        for name in ["load (data.py)", "main", "f(int, std::array<char, 3>)", "[unknown]"] {
+            assert_eq!(without_line(name), name);
         }
     }
 

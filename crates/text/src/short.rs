@@ -44,11 +44,15 @@ pub fn short_frame(name: &str, most: usize) -> String {
     }
 }
 
-/// Splits a name into the function and ` (file:line)`, if that is at its end.
+/// Splits a name into the function and ` (file:line)` or ` (file.py)`, if that is at its end.
 pub fn split_place(name: &str) -> (&str, &str) {
     let at = name.strip_suffix(')').and_then(|name| name.rfind(" ("));
-    let line = at.and_then(|at| name[at + 2..name.len() - 1].rsplit_once(':')).map(|(_, line)| line);
-    match at.filter(|_| line.is_some_and(|line| !line.is_empty() && line.bytes().all(|b| b.is_ascii_digit()))) {
+    let is_place = |inside: &str| match inside.rsplit_once(':') {
+        Some((_, line)) => !line.is_empty() && line.bytes().all(|b| b.is_ascii_digit()),
+        // Of a function without its line. Types of arguments contain no dot.
+        None => inside.contains('.') && !inside.contains([' ', ',', '<', '(']),
+    };
+    match at.filter(|at| is_place(&name[at + 2..name.len() - 1])) {
         Some(at) => name.split_at(at),
         None => (name, ""),
     }
@@ -169,6 +173,15 @@ mod tests {
         for (name, text) in expected {
             assert_eq!(short(name, most), *text, "{name}");
         }
+    }
+
+    /// A function keeps its file, with or without its line; arguments are no file.
+    #[test]
+    fn places_stay() {
+        let same = ["load (data.py:88)", "load (data.py)", "main (hello.c:17)"];
+        check(40, &same.map(|name| (name, name)));
+        assert_eq!(split_place("load (data.py)"), ("load", " (data.py)"));
+        assert_eq!(split_place("operator new (unsigned)"), ("operator new (unsigned)", ""));
     }
 
     /// Kernels of PyTorch, CUTLASS, cuBLAS and Triton.
