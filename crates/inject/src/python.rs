@@ -125,6 +125,7 @@ unsafe fn hash_frames(layout: &Python, state: u64) -> u64 {
         if frame == 0 || (numbered && created == 0) {
             return 0;
         }
+        let mut tags = Tags::new();
         CALLERS.with(|callers| {
             let mut hash = PythonHash::EMPTY;
             for _ in 0..MOST_PYTHON_FRAMES {
@@ -136,10 +137,10 @@ unsafe fn hash_frames(layout: &Python, state: u64) -> u64 {
                 hash = if numbered {
                     hash.with(code, instruction, byte(frame, layout.frame_owner))
                 } else if layout.frame_owner != 0 {
-                    hash.with(code ^ tag(&layout.code, code), instruction, byte(frame, layout.frame_owner))
+                    hash.with(code ^ tags.of(&layout.code, code), instruction, byte(frame, layout.frame_owner))
                 } else {
                     // A frame object: the instruction is an int, and the loop was entered for each.
-                    hash.with(code ^ tag(&layout.code, code), instruction as u32 as u64, 1)
+                    hash.with(code ^ tags.of(&layout.code, code), u64::from(instruction as u32), 1)
                 };
                 frame = callers.follow(frame, word(frame, layout.frame_previous));
             }
@@ -163,20 +164,46 @@ unsafe fn created(layout: &Python, state: u64) -> u32 {
     }
 }
 
-/// Returns what distinguishes a code object from earlier ones at its address.
-///
-/// # Safety
-/// `code` must be a code object with this layout.
-#[inline(always)]
-unsafe fn tag(layout: &Code, code: u64) -> u64 {
-    // SAFETY: the object's fields are readable, and so are the objects that it owns.
-    unsafe {
-        code_tag(
-            hash_memory(code.wrapping_add(layout.fields.into()), 8 * u64::from(layout.words)),
-            hash_text(layout, word(code, layout.name)),
-            hash_text(layout, word(code, layout.file)),
-            hash_object(layout, word(code, layout.lines)),
-        )
+/// The tags of a stack's code objects. They do not change while the thread is in a CUDA call, so each is computed once: functions
+/// recur in a stack, and most are in the same file as their neighbours.
+struct Tags {
+    codes: [(u64, u64); Self::PLACES],
+    file: (u64, u64),
+}
+
+impl Tags {
+    /// A power of two.
+    const PLACES: usize = 16;
+
+    const fn new() -> Self {
+        Self { codes: [(0, 0); Self::PLACES], file: (0, 0) }
+    }
+
+    /// Returns what distinguishes a code object from earlier ones at its address.
+    ///
+    /// # Safety
+    /// `code` must be a code object with this layout.
+    #[inline(always)]
+    unsafe fn of(&mut self, layout: &Code, code: u64) -> u64 {
+        let place = (code >> 4 ^ code >> 11) as usize % Self::PLACES;
+        if self.codes[place].0 == code {
+            return self.codes[place].1;
+        }
+        // SAFETY: the object's fields are readable, and so are the objects that it owns.
+        let tag = unsafe {
+            let file = word(code, layout.file);
+            if self.file.0 != file {
+                self.file = (file, hash_text(layout, file));
+            }
+            code_tag(
+                hash_memory(code.wrapping_add(layout.fields.into()), 8 * u64::from(layout.words)),
+                hash_text(layout, word(code, layout.name)),
+                self.file.1,
+                hash_object(layout, word(code, layout.lines)),
+            )
+        };
+        self.codes[place] = (code, tag);
+        tag
     }
 }
 
@@ -188,7 +215,7 @@ unsafe fn tag(layout: &Code, code: u64) -> u64 {
 unsafe fn hash_text(layout: &Code, object: u64) -> u64 {
     // SAFETY: the object's fields are readable, and so are its characters, which follow.
     unsafe {
-        let hash = word(object, layout.text_length + 8);
+        let hash = word(object, layout.text_length.wrapping_add(8));
         let state = word(object, layout.text_state) as u32 >> layout.text_kind_shift;
         if hash != u64::MAX || state & 8 == 0 {
             return hash;
@@ -207,7 +234,7 @@ unsafe fn hash_text(layout: &Code, object: u64) -> u64 {
 unsafe fn hash_object(layout: &Code, object: u64) -> u64 {
     // SAFETY: as above.
     unsafe {
-        let hash = word(object, layout.bytes_size + 8);
+        let hash = word(object, layout.bytes_size.wrapping_add(8));
         if hash != u64::MAX {
             return hash;
         }
@@ -219,20 +246,9 @@ unsafe fn hash_object(layout: &Code, object: u64) -> u64 {
 /// The bytes must be readable, and begin at a multiple of 8: then whole words are.
 #[inline(always)]
 unsafe fn hash_memory(address: u64, bytes: u64) -> u64 {
-    hash_bytes(bytes, |block| {
-        let first = 32 * block;
-        core::array::from_fn(|index| {
-            let offset = first + 8 * index as u64;
-            match bytes.saturating_sub(offset) {
-                0 => 0,
-                // SAFETY: as the caller guarantees.
-                left => unsafe {
-                    let word = at(address.wrapping_add(offset)).cast::<u64>().read_volatile();
-                    if left >= 8 { word } else { word & ((1 << (8 * left)) - 1) }
-                },
-            }
-        })
-    })
+    // SAFETY: as the caller guarantees.
+    let word = |offset: u64| unsafe { at(address.wrapping_add(offset)).cast::<u64>().read_volatile() };
+    hash_bytes(bytes, word)
 }
 
 /// # Safety

@@ -133,19 +133,33 @@ const fn mix(hash: u64, value: u64) -> u64 {
 /// The most bytes of an object that are hashed.
 pub const MOST_HASHED: u64 = 4096;
 
-/// Returns the hash of `bytes` bytes. `block` returns four words, the n-th behind the start; what is behind the end is 0. The probe has the
-/// same function.
-#[inline]
-pub fn hash_bytes(bytes: u64, mut block: impl FnMut(u64) -> [u64; 4]) -> u64 {
+/// Returns the hash of `bytes` bytes. `word` returns the 8 bytes at an offset; those behind the end are ignored. The probe has the same
+/// function.
+#[inline(always)]
+pub fn hash_bytes(bytes: u64, word: impl Fn(u64) -> u64) -> u64 {
     let hashed = if bytes < MOST_HASHED { bytes } else { MOST_HASHED };
-    let mut lanes = [0; 4];
-    for number in 0..hashed.div_ceil(32) {
-        let words = block(number);
-        for (lane, word) in lanes.iter_mut().zip(words) {
-            *lane = mix(*lane, word);
-        }
+    let (whole, left) = (hashed & !31, hashed & 31);
+    // They do not wait for each other.
+    let [mut first, mut second, mut third, mut fourth] = [0; 4];
+    let mut at = 0;
+    while at < whole {
+        first = mix(first, word(at));
+        second = mix(second, word(at + 8));
+        third = mix(third, word(at + 16));
+        fourth = mix(fourth, word(at + 24));
+        at += 32;
     }
-    let [first, second, third, fourth] = lanes;
+    if left > 0 {
+        let part = |offset: u64| match left.saturating_sub(offset) {
+            0 => 0,
+            bytes @ 1..8 => word(at + offset) & ((1 << (8 * bytes)) - 1),
+            _ => word(at + offset),
+        };
+        first = mix(first, part(0));
+        second = mix(second, part(8));
+        third = mix(third, part(16));
+        fourth = mix(fourth, part(24));
+    }
     mix(mix(mix(mix(first, second), third), fourth), bytes)
 }
 
@@ -196,6 +210,24 @@ mod tests {
 
     use super::*;
     use std::collections::HashSet;
+
+    /// The hash of bytes is that of whole blocks with zeros behind the end, as the probe computes it, for every length.
+    #[test]
+    fn bytes_are_hashed_in_blocks() {
+        let bytes: std::vec::Vec<u8> = (0..5000_u32).map(|n| (n * n >> 3) as u8 | 1).collect();
+        let word = |at: u64| u64::from_le_bytes(bytes[at as usize..][..8].try_into().unwrap());
+        for length in (0..300).chain(4000..4200) {
+            let hashed = length.min(MOST_HASHED as usize);
+            let mut padded = bytes[..hashed].to_vec();
+            padded.resize(hashed.next_multiple_of(32), 0);
+            let mut lanes = [0; 4];
+            for (index, word) in padded.chunks(8).enumerate() {
+                lanes[index % 4] = mix(lanes[index % 4], u64::from_le_bytes(word.try_into().unwrap()));
+            }
+            let expected = mix(mix(mix(mix(lanes[0], lanes[1]), lanes[2]), lanes[3]), length as u64);
+            assert_eq!(hash_bytes(length as u64, word), expected, "{length}");
+        }
+    }
 
     fn hash(frames: &[(u64, u64, u8)]) -> u64 {
         let add = |hash: PythonHash, &(code, instruction, owner): &(u64, u64, u8)| hash.with(code, instruction, owner);
