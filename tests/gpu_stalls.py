@@ -65,7 +65,7 @@ def instructions(warpscope, recording, name, stalls):
     for row in rows:  # those with the most time first
         hottest.setdefault(row["kernel"], row)
     for kernel, row in hottest.items():
-        print(f"  {kernel[:40]:<40} {row['instruction']:<56} {float(row['share']):6.1%} of its samples, {row['stall']}", flush=True)
+        print(f"  {kernel[:40]:<40} {row['instruction']:<56} {float(row['kernel_share']):6.1%} of its samples, {row['stall']}", flush=True)
     sampled = {line["kernel"] for line in stalls["lines"] if line["line"]}
     there = shutil.which("nvdisasm") or any(Path("/usr/local").glob("cuda*/bin/nvdisasm"))
     return [f"{name}: {kernel} has no instruction" for kernel in sorted(sampled - set(hottest))] if there else []
