@@ -57,7 +57,8 @@ fn record_beside(scene: &Scene, attack: &str) -> Outcome {
     let over = SystemTime::now();
     let errors = scene.read("stderr");
     assert_eq!(ended.status.code(), Some(0), "{errors}");
-    assert_eq!(scene.read("stdout"), "done\n");
+    // Beside what the honest program prints.
+    assert!(scene.read("stdout").lines().any(|line| line == "done"), "{}", scene.read("stdout"));
     let since = fs::metadata(scene.path("ended")).and_then(|info| info.modified()).expect("a time");
     let took = over.duration_since(since).unwrap_or_default();
     eprintln!("{attack}: {} MiB, {} descriptors, ended in {took:?}", used.memory >> 20, used.descriptors);

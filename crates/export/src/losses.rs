@@ -335,10 +335,6 @@ fn cause_sentence(cause: LossCause) -> &'static str {
         LossCause::EnginesRefused => {
             "mapping of PyTorch's engine or of XLA was ignored: too many libraries of PyTorch or XLA|mappings of PyTorch's engine or of XLA were ignored: too many libraries of PyTorch or XLA"
         }
-        LossCause::MappingsRefused => {
-            "mapped file was ignored: too many mapped files; its functions have no names|mapped files were ignored: too many mapped files; their functions have no names"
-        }
-        LossCause::StacksRefused => "stack was dropped: too many stacks|stacks were dropped: too many stacks",
         LossCause::ForeignStacks => {
             "launch named the stack or session of another process, and was not trusted|launches named stacks or sessions of other processes, and were not trusted"
         }

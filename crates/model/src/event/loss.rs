@@ -115,10 +115,6 @@ pub enum LossCause {
     CounterOverflows = 44,
     /// Mappings of libraries of PyTorch or XLA beyond the limits: the work that they hand over appears under their own threads.
     EnginesRefused = 50,
-    /// Mapped files beyond the limits: their functions have no names.
-    MappingsRefused = 51,
-    /// Stacks beyond the limits.
-    StacksRefused = 52,
     /// Launches that named a stack or a session of another process: they have no stack, or are not recorded.
     ForeignStacks = 53,
     /// Threads beyond the limits: the code that started them is not shown.
@@ -131,7 +127,7 @@ pub enum LossCause {
 
 impl LossCause {
     /// All causes, by number.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 36] = [
         Self::RingLaunches,
         Self::RingStacks,
         Self::RingSamples,
@@ -164,8 +160,6 @@ impl LossCause {
         Self::CounterSamples,
         Self::CounterOverflows,
         Self::EnginesRefused,
-        Self::MappingsRefused,
-        Self::StacksRefused,
         Self::ForeignStacks,
         Self::ThreadsRefused,
         Self::FilesUnread,
