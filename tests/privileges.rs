@@ -135,6 +135,13 @@ fn zygote(warpscope: i32) -> i32 {
     children(warpscope).into_iter().find(is_it).expect("it is there")
 }
 
+/// Returns the niceness of the main thread: the 19th field of its state, after the name in parentheses.
+fn niceness(pid: i32) -> i32 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let (_, fields) = stat.rsplit_once(") ").expect("a name");
+    fields.split(' ').nth(16).and_then(|niceness| niceness.parse().ok()).expect("a number")
+}
+
 /// Checks that all threads of a process have the documented rights, and that the process that reads files has none.
 fn check_rights(pid: i32, kept: u64) {
     wait_until("it has started", || Rights::of(&pid.to_string()).filtered);
@@ -144,6 +151,7 @@ fn check_rights(pid: i32, kept: u64) {
         assert_eq!(rights.capabilities, [0, kept, kept, kept, 0], "thread {task}");
         assert!(rights.filtered && !rights.new_privileges, "thread {task}");
     }
+    assert_eq!(niceness(pid), -10, "the thread that collects must react at once");
     let zygote = zygote(pid);
     let rights = Rights::of(&zygote.to_string());
     let nobody = ["65534"; 4].join("\t");

@@ -105,7 +105,7 @@ fn summaries_suit_the_terminal() {
     let narrow = report(&[("NO_COLOR", "1"), ("COLUMNS", "60")]);
     // Sentences are wrapped by the terminal; rows of tables must fit.
     let rows: Vec<&str> =
-        narrow.lines().filter(|line| line.starts_with(['█', '▏']) || line.contains(" share ")).collect();
+        narrow.lines().filter(|line| line.starts_with(['█', '▏']) || line.contains(" of GPU ")).collect();
     assert!(rows.len() >= 5, "{narrow}");
     for row in rows {
         assert!(row.trim_end().chars().count() <= 60, "{row}");

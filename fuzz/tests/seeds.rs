@@ -34,8 +34,10 @@ mod ring;
 #[path = "../fuzz_targets/wire.rs"]
 mod wire;
 
-/// Every target, with the name of its folder in `corpus`.
-const TARGETS: [(&str, fn(&[u8])); 15] = [
+/// A target, and the name of its folder in `corpus`.
+type Target = (&'static str, fn(&[u8]));
+
+const TARGETS: [Target; 15] = [
     ("btf", btf::run),
     ("config", config::run),
     ("cubin", cubin::run),

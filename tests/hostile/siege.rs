@@ -40,8 +40,11 @@ const LONGEST_END: Duration = Duration::from_secs(5);
 /// Without `WARPSCOPE_SIEGE_SECONDS`.
 const SECONDS: u64 = 30;
 
+/// The name of an attack, and what starts it.
+type Attack = (&'static str, fn(&Ground) -> Box<dyn Any>);
+
 /// Attacks that run until they are dropped, beside whatever is checked.
-const ATTACKS: [(&str, fn(&Ground) -> Box<dyn Any>); 7] = [
+const ATTACKS: [Attack; 7] = [
     ("libraries that are truncated", |ground| ground.files("cut", files::copies(&ground.attacker, "siege", 20))),
     ("libraries of gigabytes", |ground| ground.files("call", files::loadable_bombs(&ground.attacker))),
     ("libraries of invented functions", |ground| ground.files("map", files::invented_libraries(&ground.attacker, 10))),

@@ -99,5 +99,9 @@ impl Shard {
 
 /// Queues all counts; false if the queue is full.
 pub fn send() -> bool {
-    (0..SHARDS).fold(true, |all, shard| lock(shard).send() && all)
+    let mut all = true;
+    for shard in 0..SHARDS {
+        all &= lock(shard).send();
+    }
+    all
 }

@@ -1,6 +1,6 @@
 //! What the commands keep once they have started: docs/privileges.md has the table.
 
-use collect::command::user::User;
+use collect::command::{priority, user::User};
 use sandbox::{Keep, capability, keep};
 
 /// To follow processes of every user, to read their files and memory, and to attach probes to what they load later. Signals end
@@ -22,6 +22,8 @@ const AS_ROOT: [u32; 2] = [capability::DAC_OVERRIDE, capability::FOWNER];
 /// Gives up what `record` and `trace` do not need once the command runs. `executes`: a disassembler is started at the end;
 /// `attaches`: a library is loaded into running processes. Returns notes on what the kernel refused.
 pub fn keep_for_recording(executes: bool, attaches: bool) -> Vec<String> {
+    // This needs CAP_SYS_NICE, which is given up.
+    priority::raise();
     let outputs = if User::behind_sudo().is_some() { AS_USER } else { AS_ROOT };
     let capabilities = FOLLOW.into_iter().chain(outputs).collect();
     reduce(&Keep { capabilities, executes, attaches })

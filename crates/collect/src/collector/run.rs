@@ -123,6 +123,7 @@ impl<S: Sink> Collector<S> {
 
     /// Collects until the end condition or `deadline`. Returns the exit status of a command that has ended.
     pub fn run(&mut self, mut until: Until<'_>, deadline: Option<Instant>) -> io::Result<Option<ExitStatus>> {
+        // A command that has given up its privileges has done so before.
         priority::raise();
         let mut flushed = Instant::now();
         loop {

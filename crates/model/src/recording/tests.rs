@@ -221,8 +221,8 @@ fn sums_of_earlier_versions_are_read() {
     assert_eq!(read(&file(&[(EVENTS, &payload)])).unwrap(), (expected, None));
 }
 
-/// Check that a stored recording with events of every kind, written before the codec used one table for both
-/// directions, is read completely and written back byte for byte.
+/// Check that a stored recording with events of every kind is read completely and written back byte for byte. A new field of
+/// an event changes it.
 #[test]
 fn stored_recording_is_rewritten_byte_for_byte() {
     let golden = include_bytes!("golden.wscope");

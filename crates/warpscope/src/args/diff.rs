@@ -14,8 +14,9 @@ CPU time by function and by line, waits, copies, and GPU memory at its peak. Say
 explains the difference of the wall time. With several recordings on both sides, changes that are larger than the
 differences between runs are marked (Welch's t-test, 95 %).
 
-Exit status: 0; with --fail-above, 3 if the time that --fail-on selects has increased by more than PERCENT and, with several recordings on both sides, significantly. The wall time of one run
-differs from that of the next by some percent: record several times.
+Exit status: 0; with --fail-above, 3 if the time that --fail-on selects has increased by more than
+PERCENT and, with several recordings on both sides, significantly. The wall time of one run differs
+from that of the next by some percent: record several times.
 
 Examples:
   warpscope diff before.wscope after.wscope
