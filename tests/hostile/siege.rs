@@ -172,12 +172,18 @@ fn roots_files() -> BTreeMap<PathBuf, [i64; 6]> {
     found
 }
 
-/// Processes that run the binary under test.
+/// Processes that run the binary under test, without those that read files for one of them.
 fn own_processes() -> Vec<u32> {
-    let pids =
-        fs::read_dir("/proc").expect("proc").flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let pids = fs::read_dir("/proc").expect("proc").flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let program = fs::canonicalize(WARPSCOPE).expect("the binary");
-    pids.filter(|pid: &u32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program)).collect()
+    let runs = |pid: &u32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program);
+    let all: Vec<u32> = pids.filter(runs).collect();
+    let parent = |pid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse::<u32>().ok())
+    };
+    all.iter().copied().filter(|pid| parent(pid).is_none_or(|parent| !all.contains(&parent))).collect()
 }
 
 /// A number below a bound, from a state that changes.
