@@ -214,7 +214,7 @@ mod tests {
     /// The hash of bytes is that of whole blocks with zeros behind the end, as the probe computes it, for every length.
     #[test]
     fn bytes_are_hashed_in_blocks() {
-        let bytes: std::vec::Vec<u8> = (0..5000_u32).map(|n| (n * n >> 3) as u8 | 1).collect();
+        let bytes: std::vec::Vec<u8> = (0..5000_u32).map(|n| ((n * n) >> 3) as u8 | 1).collect();
         let word = |at: u64| u64::from_le_bytes(bytes[at as usize..][..8].try_into().unwrap());
         for length in (0..300).chain(4000..4200) {
             let hashed = length.min(MOST_HASHED as usize);

@@ -1,3 +1,5 @@
+use std::slice;
+
 use super::{
     run::{Amount, BUSY},
     text::WIDE,
@@ -54,7 +56,7 @@ fn the_largest_change_is_first() {
 fn the_change_that_explains_the_difference_is_named() {
     let before = run_of_gpu(&[(BUSY, 100), ("load (data.py)", 20), ("[launching]", 10)]);
     let slow_loader = run_of_gpu(&[(BUSY, 101), ("load (data.py)", 80), ("[launching]", 9)]);
-    let diff = Diff::of(&[before.clone()], &[slow_loader]);
+    let diff = Diff::of(slice::from_ref(&before), &[slow_loader]);
     let expected = "the wall time has increased by 60.0 ms (+46.2 %): GPU 0 was idle 60.0 ms longer: load (data.py)\n";
     assert!(text(&diff).contains(expected), "{}", text(&diff));
     let said = diff.above(Total::Wall, 0.03);
@@ -62,11 +64,11 @@ fn the_change_that_explains_the_difference_is_named() {
     assert_eq!(diff.above(Total::Gpu, 0.03), None, "the kernels took 1 % longer");
 
     let slow_kernel = run_of_gpu(&[(BUSY, 200), ("load (data.py)", 20), ("[launching]", 10)]);
-    let text = text(&Diff::of(&[before.clone()], &[slow_kernel]));
+    let text = text(&Diff::of(slice::from_ref(&before), &[slow_kernel]));
     let expected = "(+76.9 %): GPU 0 was busy 100 ms longer, most in gemm (+100 ms)\n";
     assert!(text.contains(expected), "{text}");
 
-    let same = Diff::of(&[before.clone()], &[before]);
+    let same = Diff::of(slice::from_ref(&before), slice::from_ref(&before));
     assert_eq!((same.explanation.as_ref(), same.above(Total::Wall, 0.0)), (None, None));
     assert!(self::text(&same).ends_with("nothing has changed\n"), "{}", self::text(&same));
 }

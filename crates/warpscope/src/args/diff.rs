@@ -11,8 +11,8 @@ use super::{Filters, GraphStacks};
 #[command(
     after_help = "Compares wall time, GPU time by kernel and by path of user code, the idle time of GPUs by cause,
 CPU time by function and by line, waits, copies, and GPU memory at its peak. Says which change
-explains the difference of the wall time. With several recordings on both sides, changes that are larger than the
-differences between runs are marked (Welch's t-test, 95 %).
+explains the difference of the wall time. With several recordings on both sides, changes that are
+larger than the differences between runs are marked (Welch's t-test, 95 %).
 
 Exit status: 0; with --fail-above, 3 if the time that --fail-on selects has increased by more than
 PERCENT and, with several recordings on both sides, significantly. The wall time of one run differs
