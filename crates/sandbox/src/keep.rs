@@ -7,7 +7,7 @@ use std::{
     fs, io,
     sync::atomic::{AtomicU64, Ordering},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use crate::{
@@ -52,8 +52,10 @@ pub struct Keep {
     pub attaches: bool,
 }
 
-/// How long all threads may take to give up their capabilities.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How often it is checked whether all threads have given up their capabilities, and the time between. Not a time in all: this
+/// process may be stopped meanwhile.
+const ATTEMPTS: u32 = 20_000;
+const PAUSE: Duration = Duration::from_micros(100);
 
 /// The capabilities that the threads keep.
 static KEPT: AtomicU64 = AtomicU64::new(0);
@@ -93,16 +95,14 @@ fn keep_capabilities(mask: u64) -> bool {
         libc::sigaction(signal, &raw const action, &raw mut before);
         before
     };
-    let end = Instant::now() + PATIENCE;
     let mut interrupted = Vec::new();
-    let done = loop {
+    let mut done = false;
+    for _ in 0..ATTEMPTS {
         // Threads that others started meanwhile may have more.
         let rest = threads_with_more(mask);
         if rest.is_empty() {
-            break true;
-        }
-        if Instant::now() > end {
-            break false;
+            done = true;
+            break;
         }
         for thread in rest {
             if !interrupted.contains(&thread) {
@@ -111,8 +111,8 @@ fn keep_capabilities(mask: u64) -> bool {
                 interrupted.push(thread);
             }
         }
-        thread::yield_now();
-    };
+        thread::sleep(PAUSE);
+    }
     // A signal that is still pending must not end the process.
     if done {
         // SAFETY: the action from before.

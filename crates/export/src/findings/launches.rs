@@ -14,7 +14,6 @@ use super::{
     finding::{Evidence, Finding, Kind, share},
 };
 use crate::{
-    host_waits::HostWaits,
     idle::DeviceIdle,
     user_code::{Place, UserCode},
 };
@@ -74,7 +73,8 @@ pub fn bound(profile: &Profile, devices: &[DeviceIdle], setting: Setting) -> Opt
 
 /// The program waits for the GPU again and again, and the GPU then waits for the program.
 pub fn waits(profile: &Profile, code: &UserCode<'_>, devices: &[DeviceIdle], setting: Setting) -> Option<Finding> {
-    let waits = HostWaits::of(profile).all;
+    // Copies that block are waits, too, but those of a thread beside keep no GPU waiting.
+    let waits = profile.waits;
     let idle = devices.iter().map(|device| device.idle_share).fold(0.0, f64::max);
     let waiting = share(waits.ns, profile.wall_ns());
     if waits.count < MANY_WAITS || waiting < WAITING || idle < IDLE {
