@@ -51,6 +51,7 @@ fn workers_answer() {
 fn workers_have_no_rights() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     let reader = File::from(OwnedFd::from(reader));
+    no_worker();
     let call = thread::spawn(move || parse(wait, &0, &[&reader], &LIMITS));
     let worker = first_worker();
     let status = fs::read_to_string(format!("/proc/{worker}/status")).expect("it waits");
@@ -86,15 +87,24 @@ fn wait(_: &u64, files: &[&File]) -> u64 {
     file.read(&mut [0]).expect("a pipe") as u64
 }
 
+/// Waits until the workers of earlier calls are gone: a worker ends after it has answered.
+fn no_worker() {
+    await_workers(|workers| workers.is_empty().then_some(()));
+}
+
 /// Returns the first process whose parent is the zygote.
 fn first_worker() -> u32 {
+    await_workers(|workers| workers.first().copied())
+}
+
+fn await_workers<T>(answer: impl Fn(&[u32]) -> Option<T>) -> T {
     let zygote = zygote();
     let end = Instant::now() + Duration::from_secs(60);
     loop {
-        if let [first, ..] = children(zygote)[..] {
-            return first;
+        if let Some(answer) = answer(&children(zygote)) {
+            return answer;
         }
-        assert!(Instant::now() < end, "no worker");
+        assert!(Instant::now() < end, "the workers did not change");
         thread::yield_now();
     }
 }
@@ -172,11 +182,7 @@ fn a_worker_that_takes_too_long_is_killed() {
     assert_eq!(parse(spin, &0, &[], &soon), Err(Failed::Late(1)));
     assert_eq!(parse(wait, &0, &[&File::from(OwnedFd::from(reader))], &soon), Err(Failed::Late(1)));
     drop(writer);
-    let end = Instant::now() + Duration::from_secs(60);
-    while !children(zygote()).is_empty() {
-        assert!(Instant::now() < end, "a worker is left");
-        thread::yield_now();
-    }
+    no_worker();
 }
 
 /// Check that an answer that is too large is not read.
