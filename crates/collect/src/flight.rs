@@ -11,7 +11,7 @@ mod triggers;
 mod work;
 mod xid;
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use model::{
     event::{DumpReason, Event, Note, ProcessId, Stack, StackId},
@@ -151,8 +151,8 @@ impl<D: Dumper> Sink for Flight<D> {
         }
     }
 
-    fn stack(&self, id: StackId) -> Option<&Stack> {
-        self.window.stack(id)
+    fn stack(&self, id: StackId) -> Option<Cow<'_, Stack>> {
+        self.window.stack(id).map(Cow::Borrowed)
     }
 
     fn round(&mut self, signalled: bool, kept: &Kept) {

@@ -34,6 +34,7 @@ mod pools;
 mod tests;
 
 use std::{
+    borrow::Cow,
     collections::{HashMap, HashSet, VecDeque},
     rc::Rc,
 };
@@ -346,7 +347,7 @@ impl Handovers {
     pub fn settle(&mut self, sink: &mut dyn Sink, python: &dyn Fn(u32) -> Option<NamedFrame>) {
         for joint in std::mem::take(&mut self.waiting) {
             let parts = [Some(joint.worker), Some(joint.caller), joint.forward];
-            if parts.iter().flatten().all(|part| sink.stack(*part).is_some()) {
+            if parts.iter().flatten().all(|part| sink.owner(*part).is_some()) {
                 self.emit(&joint, sink, python);
             } else {
                 self.waiting.push(joint);
@@ -376,7 +377,7 @@ impl Handovers {
 
     fn emit(&mut self, joint: &JoinedStack, sink: &mut dyn Sink, python: &dyn Fn(u32) -> Option<NamedFrame>) {
         let Some(worker) = sink.stack(joint.worker) else { return };
-        let mut stack = Stack { id: joint.id, process: joint.image, time: joint.time, ..worker.clone() };
+        let mut stack = Stack { id: joint.id, process: joint.image, time: joint.time, ..worker.into_owned() };
         let names = |frames: &[Frame]| {
             let named = frames.iter().filter_map(|frame| match frame {
                 Frame::Python(number) => python(*number),
@@ -384,7 +385,7 @@ impl Handovers {
             });
             named.collect::<Vec<NamedFrame>>()
         };
-        let caller = sink.stack(joint.caller).cloned();
+        let caller = sink.stack(joint.caller).map(Cow::into_owned);
         let made = joint.forward.and_then(|forward| sink.stack(forward)).map(|forward| names(&forward.frames));
         let belongs = match joint.kind {
             Kind::HandedOver | Kind::Task => {

@@ -1,16 +1,19 @@
 //! Where events go: the recording on disk, the profile, and the terminal if requested.
 
-use std::{fs::File, io, path::PathBuf, time::SystemTime};
+mod room;
+
+use std::{borrow::Cow, fs::File, io, path::PathBuf, time::SystemTime};
 
 use model::{
     calls::Calls,
-    event::{End, Event, Loss, LossCause, Mode, Note, ProcessId, Stack, StackId, Start},
+    event::{End, Event, Loss, LossCause, Mapping, Mode, Note, ProcessId, Stack, StackId, Start},
     fold::Fold,
     profile::Profile,
     recording::{WriteError, Writer},
 };
 use symbols::Kept;
 
+use self::room::Room;
 use crate::{
     disassembly::{self, Disassembly},
     sources,
@@ -35,7 +38,22 @@ pub trait Sink {
     fn push(&mut self, event: &Event);
 
     /// Returns the stack with this id, if it has arrived and is kept.
-    fn stack(&self, id: StackId) -> Option<&Stack>;
+    fn stack(&self, id: StackId) -> Option<Cow<'_, Stack>>;
+
+    /// Returns the process of that stack.
+    fn owner(&self, id: StackId) -> Option<ProcessId> {
+        self.stack(id).map(|stack| stack.process)
+    }
+
+    /// Whether no further stacks of a process are kept.
+    fn is_full(&self, _process: ProcessId) -> bool {
+        false
+    }
+
+    /// Whether a mapping is kept.
+    fn takes_mapping(&mut self, _mapping: &Mapping) -> bool {
+        true
+    }
 
     /// Flushes events to storage that survives a crash.
     fn flush(&mut self) {}
@@ -101,6 +119,7 @@ impl Display {
 /// Receives every event of a recording.
 pub struct Recording {
     fold: Fold,
+    room: Room,
     writer: Writer<File>,
     path: PathBuf,
     failure: Option<String>,
@@ -111,7 +130,7 @@ impl Recording {
     /// Creates a recording in `file`, named `path` in messages.
     pub fn new(file: File, path: PathBuf) -> Result<Self, WriteError> {
         let writer = Writer::new(file)?;
-        Ok(Self { fold: Fold::new(), writer, path, failure: None, display: Display::default() })
+        Ok(Self { fold: Fold::new(), room: Room::default(), writer, path, failure: None, display: Display::default() })
     }
 
     /// Prints events from now on.
@@ -130,6 +149,8 @@ impl Recording {
     /// Ends the recording: resolves every address, writes the names and the end. Returns the profile, and any error of
     /// the recording.
     pub fn finish(mut self, end: End, kept: &mut Kept, options: &symbols::Options) -> (Profile, Option<String>) {
+        let left_out: Vec<Loss> = self.room.losses().collect();
+        left_out.into_iter().for_each(|loss| self.push(&Event::Loss(loss)));
         self.show();
         self.display = Display::default();
         // Resolving names takes time: if warpscope is killed meanwhile, everything recorded is on disk.
@@ -180,6 +201,9 @@ impl Recording {
 impl Sink for Recording {
     /// Handles one event.
     fn push(&mut self, event: &Event) {
+        if !self.room.takes(event, self.fold.stacks()) {
+            return;
+        }
         self.fold.push(event);
         self.display.print(event);
         let written = self.writer.push(event);
@@ -187,8 +211,20 @@ impl Sink for Recording {
     }
 
     /// Returns the stack with this id, if it has arrived.
-    fn stack(&self, id: StackId) -> Option<&Stack> {
-        self.fold.known_stack(id)
+    fn stack(&self, id: StackId) -> Option<Cow<'_, Stack>> {
+        self.fold.stacks().get(id).map(|known| Cow::Owned(known.to_stack()))
+    }
+
+    fn owner(&self, id: StackId) -> Option<ProcessId> {
+        self.fold.stacks().get(id).map(|known| known.process)
+    }
+
+    fn is_full(&self, process: ProcessId) -> bool {
+        self.room.is_full(process)
+    }
+
+    fn takes_mapping(&mut self, mapping: &Mapping) -> bool {
+        self.room.takes_mapping(mapping)
     }
 
     fn calls(&self) -> Option<&Calls> {

@@ -341,6 +341,18 @@ fn cause_sentence(cause: LossCause) -> &'static str {
         LossCause::ThreadsRefused => {
             "thread is shown without the code that started it: too many threads|threads are shown without the code that started them: too many threads"
         }
+        LossCause::StacksRefused => {
+            "stack was left out: its process has too many distinct ones|stacks were left out: their processes have too many distinct ones"
+        }
+        LossCause::MappingsRefused => {
+            "mapped file was left out: too many mappings, and stacks end there|mapped files were left out: too many mappings, and stacks end there"
+        }
+        LossCause::ProcessesRefused => {
+            "process or thread has no name: too many processes and threads|processes or threads have no name: too many processes and threads"
+        }
+        LossCause::PythonRefused => {
+            "part of a Python stack has no name: too much Python code|parts of Python stacks have no name: too much Python code"
+        }
         LossCause::StackWalks => "stack could not be walked|stacks could not be walked",
         LossCause::SessionsRefused => {
             "connection or launch was refused: too many CUDA sessions|connections or launches were refused: too many CUDA sessions"

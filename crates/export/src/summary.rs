@@ -207,7 +207,7 @@ fn processes(profile: &Profile) -> u64 {
 fn stacks(profile: &Profile) -> u64 {
     let cpu = profile.cpu.keys().map(|(_, stack)| *stack);
     let gpu = profile.gpu.keys().flat_map(|key| key.stack.into_iter().chain(key.capture));
-    cpu.chain(gpu).filter(|stack| profile.stacks.contains_key(stack)).collect::<HashSet<_>>().len() as u64
+    cpu.chain(gpu).filter(|stack| profile.stacks.contains(*stack)).collect::<HashSet<_>>().len() as u64
 }
 
 /// Returns the GPUs with selected work, and all that they did.

@@ -46,13 +46,14 @@ use crate::{
     causes::{Cause, Causes},
     energy::EnergyLedger,
     event::{
-        DumpReason, Event, LaunchKind, LossCause, Mode, PointId, ProcessId, SHORT_WAITS, SessionId, Stack, StackId,
+        DumpReason, Event, LaunchKind, LossCause, Mode, PointId, ProcessId, SHORT_WAITS, SessionId, StackId,
         Sync, Totals,
     },
     join::Limits,
     ledger::Ledger,
     memory::Allocations,
     profile::{ProcessInfo, Profile, SessionInfo},
+    stacks::Stacks,
 };
 
 /// Turns events into a profile.
@@ -85,9 +86,9 @@ impl Fold {
         Self { causes: Causes::with_limits(limits), ..Self::default() }
     }
 
-    /// Returns the stack with this id, if it has arrived.
-    pub fn known_stack(&self, id: StackId) -> Option<&Stack> {
-        self.profile.stacks.get(&id)
+    /// Returns the stacks that have arrived.
+    pub fn stacks(&self) -> &Stacks {
+        &self.profile.stacks
     }
 
     /// Returns the traced calls so far.
@@ -350,15 +351,15 @@ fn stacks_missing(profile: &Profile) -> u64 {
         .chain(pending)
         .chain(counted)
         .chain(profile.memory.stacks())
-        .filter(|id| (id.0 != 0 || !traced) && *id != StackId::NOT_SAMPLED)
-        .filter(|id| !profile.stacks.contains_key(id))
+        .filter(|id| (id.0 != 0 || !traced) && !id.is_placeholder())
+        .filter(|id| !profile.stacks.contains(*id))
         .collect();
     missing.len() as u64
 }
 
 /// Counts how the walks ended, weighted by the events of each stack.
 fn count_stack_ends(profile: &Profile, ledger: &mut Ledger) {
-    let end = |id: StackId| profile.stacks.get(&id).map(|stack| stack.end);
+    let end = |id: StackId| profile.stacks.get(id).map(|stack| stack.end);
     for (key, weight) in &profile.gpu {
         if let Some(end) = key.capture.or(key.stack).and_then(end) {
             add(ledger.gpu_stack_ends.entry(end).or_default(), weight.count);

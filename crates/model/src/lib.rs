@@ -24,6 +24,7 @@ pub mod profile;
 pub mod ranges;
 pub mod ranks;
 pub mod recording;
+pub mod stacks;
 pub mod stalls;
 pub mod symbols;
 pub mod verdict;

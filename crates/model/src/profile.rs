@@ -11,8 +11,8 @@ use crate::{
     counters::Counters,
     energy::GpuEnergy,
     event::{
-        CostProgram, Direction, Dump, End, FrameKind, LaunchKind, Mapping, Mode, NamedFrame, OwnCost, Pause, ProcessId,
-        Sampling, SessionCost, SessionId, Stack, StackId, Start, Uuid,
+        CostProgram, Direction, Dump, End, Frame, FrameKind, LaunchKind, Mapping, Mode, NamedFrame, OwnCost, Pause, ProcessId,
+        Sampling, SessionCost, SessionId, StackId, Start, Uuid,
     },
     gpu_counters::CounterSum,
     idle::Idle,
@@ -20,6 +20,7 @@ use crate::{
     memory::GpuMemory,
     ranges::Ranges,
     ranks::Ranks,
+    stacks::Stacks,
     stalls::{StallLedger, Stalls},
     symbols::Symbols,
     verdict::{Assigned, KernelSamples},
@@ -58,7 +59,7 @@ pub struct Profile {
     /// Where the numbers come from.
     pub numbering: Numbering,
     /// Frames of every distinct stack.
-    pub stacks: FxHashMap<StackId, Stack>,
+    pub stacks: Stacks,
     /// Executable mappings, for addresses that have no symbol yet.
     pub mappings: Vec<Mapping>,
     /// Names of frames.
@@ -400,9 +401,9 @@ impl Profile {
 
     /// Whether a stack is in warpscope's own code: the injected library, CUPTI, or a probe.
     pub fn is_own_cost(&self, stack: StackId) -> bool {
-        let Some(stack) = self.stacks.get(&stack) else { return false };
-        stack.frames.iter().any(|frame| {
-            let names = self.symbols.at(frame.named_in(stack.process), *frame, stack.time);
+        let Some(stack) = self.stacks.get(stack) else { return false };
+        stack.frames().any(|frame| {
+            let names = self.symbols.at(frame.named_in(stack.process), frame, stack.time);
             names.is_some_and(|names| names.iter().any(|name| name.kind == FrameKind::Probe))
         })
     }
@@ -430,13 +431,18 @@ impl Profile {
         if stack == StackId(0) && self.is_trace() {
             return Vec::new();
         }
-        let Some(stack) = self.stacks.get(&stack) else {
-            let name = if stack == StackId::NOT_SAMPLED { "[stack not sampled]" } else { "[stack lost]" };
+        let Some(stack) = self.stacks.get(stack) else {
+            let name = match stack {
+                StackId::NOT_SAMPLED => "[stack not sampled]",
+                StackId::LEFT_OUT => "[too many stacks]",
+                _ => "[stack lost]",
+            };
             return vec![NamedFrame { kind: FrameKind::Native, name: name.into(), module: "".into() }];
         };
-        let mut frames: Vec<NamedFrame> = Vec::with_capacity(stack.frames.len());
-        for frame in stack.frames.iter().rev() {
-            match self.symbols.at(frame.named_in(stack.process), *frame, stack.time) {
+        let outwards: Vec<Frame> = stack.frames().collect();
+        let mut frames: Vec<NamedFrame> = Vec::with_capacity(outwards.len());
+        for frame in outwards.into_iter().rev() {
+            match self.symbols.at(frame.named_in(stack.process), frame, stack.time) {
                 Some(names) => frames.extend(names.iter().cloned()),
                 None => {
                     frames.push(NamedFrame { kind: FrameKind::Native, name: "[unknown]".into(), module: "".into() });

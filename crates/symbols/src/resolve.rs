@@ -97,10 +97,15 @@ pub fn resolve(profile: &Profile, kept: &mut Kept, options: &Options) -> Named {
     let mut unnamed_frames = FxHashSet::default();
     // The mappings at each address: nearly always one, and more if libraries were replaced.
     let mut native = FxHashMap::<(ProcessId, u64), Vec<Option<&Mapping>>>::default();
-    let frames = profile
-        .stacks
-        .values()
-        .flat_map(|stack| stack.frames.iter().map(move |frame| (frame.named_in(stack.process), *frame, stack.time)));
+    let mut seen = FxHashSet::default();
+    let frames = profile.stacks.iter().flat_map(|stack| {
+        // What several stacks share is looked at once, unless its meaning depends on the time.
+        let is_new = |&(node, _): &(u32, Frame)| {
+            modules.has_reused_addresses(stack.process) || seen.insert((stack.process, node))
+        };
+        let frames: Vec<_> = stack.nodes().take_while(is_new).collect();
+        frames.into_iter().map(move |(_, frame)| (frame.named_in(stack.process), frame, stack.time))
+    });
     let stubs = profile.calls.unnamed_stubs().map(|(process, address)| (process, Frame::User(address), u64::MAX));
     for (process, frame, time) in frames.chain(stubs) {
         if profile.symbols.knows(process, frame) {

@@ -420,7 +420,7 @@ fn reused_addresses_are_named_by_time() {
         let id = model::event::StackId(time);
         let frames = vec![model::event::Frame::User(address)];
         let end = model::event::StackEnd::Whole;
-        profile.stacks.insert(id, model::event::Stack { id, process: IMAGE, time, frames, end });
+        profile.stacks.insert(&model::event::Stack { id, process: IMAGE, time, frames, end });
     }
     for symbol in symbols::resolve(&profile, &mut kept, &plain(&[])).symbols {
         profile.symbols.add(symbol);

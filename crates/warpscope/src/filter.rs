@@ -375,7 +375,7 @@ fn stacks(patterns: &[String], profile: &Profile) -> anyhow::Result<Option<HashS
     }
     let matching = Patterns::parse(patterns)?;
     let is = |id: &StackId| profile.frames(*id).iter().any(|frame| matching.matches(&frame.name));
-    let stacks: HashSet<StackId> = profile.stacks.keys().copied().filter(is).collect();
+    let stacks: HashSet<StackId> = profile.stacks.iter().map(|stack| stack.id).filter(is).collect();
     if stacks.is_empty() {
         bail!("the recording has no stack with a frame that matches {}", patterns.join(" or "));
     }

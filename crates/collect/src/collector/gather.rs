@@ -203,6 +203,9 @@ impl<S: Sink> Collector<S> {
     }
 
     pub(super) fn mapped(&mut self, mapping: &Mapping, pid: u32) {
+        if !self.sink.takes_mapping(mapping) {
+            return;
+        }
         let (numbered, takes_over) = self.reused.mapped(mapping);
         let file = self.kept.mapped(&numbered, procfs::in_proc(pid));
         self.unwinding.mapped(mapping, file, &self.kept.files);

@@ -13,7 +13,7 @@ use crate::{
     calls::tracer::switch,
     process::{procfs, reused::Reused},
     sink::Sink,
-    stacks::unwinding::Walked,
+    stacks::{python::Pythons, unwinding::Walked},
 };
 
 impl<S: Sink> Collector<S> {
@@ -96,12 +96,12 @@ impl<S: Sink> Collector<S> {
     fn take_stack_part(&mut self, record: Record) {
         match (record, &mut self.pythons) {
             (Record::RawStack(raw), _) => self.unwinding.raw(*raw),
-            (Record::PythonStack(stack), Some(pythons)) => pythons.stack(stack),
+            (Record::PythonStack(stack), Some(pythons)) => pythons.stack(&stack),
             (Record::PythonCode(code), Some(pythons)) => pythons.code(*code),
             (Record::Memo(memo), pythons) => {
                 let (walked, image) = (self.sink.stack(StackId(memo.stack)), ProcessId(memo.image));
                 let pythons = pythons.as_ref().zip(walked);
-                let without_python = pythons.is_some_and(|(pythons, stack)| pythons.shows_no_frames(image, stack));
+                let without_python = pythons.is_some_and(|(pythons, stack)| pythons.shows_no_frames(image, &stack));
                 if let Some(sessions) = &mut self.sessions {
                     sessions.remember(&memo, without_python);
                 }
@@ -232,9 +232,14 @@ impl<S: Sink> Collector<S> {
 
     /// Combines the native and the Python part of a launch's or sample's stack.
     pub fn whole_stack(&mut self, image: u32, native: u64, python: u64, time: u64) -> StackId {
-        let native = self.native_stack(ProcessId(image), native, time);
+        let (image, is_new) = (ProcessId(image), |sink: &S, id| sink.owner(id).is_none());
+        let native = self.native_stack(image, native, time);
+        let full = self.sink.is_full(image);
+        if full && is_new(&self.sink, Pythons::pair_id(native, python)) {
+            return StackId::LEFT_OUT;
+        }
         match &mut self.pythons {
-            Some(pythons) => pythons.pair(ProcessId(image), native, python, time),
+            Some(pythons) => pythons.pair(image, native, python, time),
             None => StackId(native),
         }
     }
@@ -249,7 +254,7 @@ impl<S: Sink> Collector<S> {
         time: u64,
     ) -> StackId {
         let stack = self.whole_stack(image, native, python, time);
-        let Some(handovers) = &mut self.handovers else { return stack };
+        let Some(handovers) = self.handovers.as_mut().filter(|_| stack != StackId::LEFT_OUT) else { return stack };
         handovers.under(ProcessId(image), (StackId(native), stack), cause, time, &self.sink)
     }
 
@@ -260,9 +265,9 @@ impl<S: Sink> Collector<S> {
         }
         let Some(stack) = self.sink.stack(StackId(native)) else { return native };
         let unwinding = &self.unwinding;
-        let Some(other) = self.reused.at(stack, time, |address| unwinding.alike(image, address)) else { return native };
+        let Some(other) = self.reused.at(&stack, time, |address| unwinding.alike(image, address)) else { return native };
         let id = other.id;
-        if self.sink.stack(id).is_none() {
+        if self.sink.owner(id).is_none() {
             self.sink.push(&Event::Stack(other));
         }
         id.0

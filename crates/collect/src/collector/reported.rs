@@ -105,7 +105,7 @@ impl<S: Sink> Collector<S> {
     /// Returns a stack that a thread of this process has recognised; 0 if it is no stack of the process. A process may name any
     /// number; those of stacks that it knows have been sent before.
     pub(super) fn recognised_stack(&mut self, process: ProcessId, stack: u64) -> u64 {
-        match self.sink.stack(StackId(stack)).map(|known| known.process) {
+        match self.sink.owner(StackId(stack)) {
             Some(owner) if owner == process => return stack,
             Some(_) => self.sessions.iter_mut().for_each(Sessions::count_foreign),
             None => {}

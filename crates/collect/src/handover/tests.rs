@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use super::*;
 
 const IMAGE: ProcessId = ProcessId(7);
@@ -13,8 +15,8 @@ impl Sink for Stacks {
         }
     }
 
-    fn stack(&self, id: StackId) -> Option<&Stack> {
-        self.0.get(&id)
+    fn stack(&self, id: StackId) -> Option<Cow<'_, Stack>> {
+        self.0.get(&id).map(Cow::Borrowed)
     }
 }
 

@@ -15,6 +15,7 @@
 use std::{
     collections::{HashMap, VecDeque, hash_map::DefaultHasher},
     hash::{Hash, Hasher},
+    sync::Arc,
 };
 
 use model::event::{ADDRESS, Frame, Mapping, ProcessId, Stack, StackEnd, StackId};
@@ -30,7 +31,8 @@ const MOST_GONE: usize = 256;
 /// The files that each address has belonged to.
 #[derive(Debug, Default)]
 pub struct Reused {
-    images: HashMap<ProcessId, Image>,
+    /// A forked image shares that of its parent until one of the two changes.
+    images: HashMap<ProcessId, Arc<Image>>,
     gone: VecDeque<ProcessId>,
     any: bool,
 }
@@ -91,7 +93,7 @@ impl Reused {
 
     /// Adds a mapped file. Returns the mapping to report, and whether it replaces another file.
     pub fn mapped(&mut self, mapping: &Mapping) -> (Mapping, bool) {
-        let image = self.images.entry(mapping.process).or_default();
+        let image = Arc::make_mut(self.images.entry(mapping.process).or_default());
         let Mapping { start, end, time, .. } = *mapping;
         let file = file(mapping);
         let mut new = Piece { start, end, since: time, published: None, file, number: 0, takes_over: false };
@@ -119,7 +121,7 @@ impl Reused {
     /// Notes that from now on the kernel walks stacks with everything mapped so far.
     pub fn published(&mut self, image: ProcessId, now: u64) {
         if let Some(image) = self.images.get_mut(&image).filter(|image| image.changed_hands) {
-            image
+            Arc::make_mut(image)
                 .pieces
                 .iter_mut()
                 .rev()

@@ -4,27 +4,41 @@
 //! recording once both have arrived; the native one may have to wait for its tables. Until then the pair waits here.
 
 mod layout;
+mod parts;
 
 use std::{
+    borrow::Cow,
     collections::{HashMap, HashSet},
     ops::Range,
     sync::Arc,
 };
 
 use bpf::{PythonCode, PythonFrame, PythonMaps, PythonProcess, PythonStack};
-use model::event::{
-    ADDRESS, Event, Frame, FrameKind, Mapping, NamedFrame, ProcessId, Stack, StackEnd, StackId, Symbol,
+use model::{
+    budget::Budget,
+    event::{ADDRESS, Event, Frame, FrameKind, Mapping, NamedFrame, ProcessId, Stack, StackEnd, StackId, Symbol},
 };
 use symbols::{
     FileId, Files,
     python::{self, Interpreter, Kind, Native, Part, Python, Unsupported},
 };
 
-use self::layout::{layout, shared_layout};
+use self::{
+    layout::{layout, shared_layout},
+    parts::{Parts, Whole},
+};
 use crate::sink::Sink;
 
 /// Libraries that the interpreter itself calls.
 const SYSTEM: [&str; 6] = ["libc.so", "libc-2", "libm.so", "libpthread", "ld-linux", "[vdso]"];
+/// The most bytes kept of Python code and stacks, for each process and in all, until it ends.
+const PARTS: (u64, u64) = (32 << 20, 40 << 20);
+/// The most bytes of names of lines.
+const NAMES: (u64, u64) = (12 << 20, 16 << 20);
+/// What a name costs beside its text: it is kept here and in the recording.
+const NAME: usize = 192;
+/// A frame without a name.
+const UNNAMED: &str = "[python]";
 /// The file name of the interpreter's internal code objects.
 const INTERNAL: &str = "__init__";
 
@@ -37,17 +51,18 @@ pub struct Pythons {
     files: HashMap<FileId, Option<Arc<Interpreter>>>,
     images: HashMap<ProcessId, Image>,
     numbers: Numbers,
+    room: Budget,
     paired: HashMap<StackId, ProcessId>,
     waiting: Vec<Pair>,
     uneven: u64,
 }
 
 /// Frame numbers, by name and file.
-#[derive(Default)]
 struct Numbers {
     known: HashMap<(String, Arc<str>), u32>,
     names: HashMap<u32, NamedFrame>,
     next: u32,
+    room: Budget,
 }
 
 /// One process image.
@@ -61,8 +76,9 @@ struct Image {
     interpreter: Vec<Range<u64>>,
     system: Vec<Range<u64>>,
     generated: Vec<Range<u64>>,
-    codes: HashMap<(u64, u64), PythonCode>,
-    stacks: HashMap<u64, PythonStack>,
+    parts: Parts,
+    /// Some of its stacks were not kept.
+    full: bool,
 }
 
 /// A stack of two parts.
@@ -81,7 +97,13 @@ impl Pythons {
             maps,
             files: HashMap::new(),
             images: HashMap::new(),
-            numbers: Numbers::default(),
+            numbers: Numbers {
+                known: HashMap::new(),
+                names: HashMap::new(),
+                next: 0,
+                room: Budget::new(NAMES.0, NAMES.1),
+            },
+            room: Budget::new(PARTS.0, PARTS.1),
             paired: HashMap::new(),
             waiting: Vec::new(),
             uneven: 0,
@@ -175,34 +197,42 @@ impl Pythons {
     }
 
     /// Adds the frames of a Python stack.
-    pub fn stack(&mut self, stack: PythonStack) {
-        if let Some(image) = self.images.get_mut(&ProcessId(stack.image)) {
-            image.stacks.insert(stack.id, stack);
+    pub fn stack(&mut self, stack: &PythonStack) {
+        let id = ProcessId(stack.image);
+        let Some(image) = self.images.get_mut(&id) else { return };
+        if self.room.take(id, image.parts.cost(stack)) {
+            image.parts.add(stack);
+        } else {
+            image.full = true;
         }
     }
 
     /// Whether the frames of a Python stack of an image have arrived.
     pub fn knows(&self, image: ProcessId, stack: u64) -> bool {
-        self.images.get(&image).is_some_and(|image| image.stacks.contains_key(&stack))
+        self.images.get(&image).is_some_and(|image| image.parts.has(stack))
     }
 
     /// Adds a code object.
     pub fn code(&mut self, code: PythonCode) {
-        let Some(image) = self.images.get_mut(&ProcessId(code.image)) else { return };
-        let known = image.codes.entry((code.code, code.tag)).or_insert_with(|| code.clone());
-        // A code object that could not be read completely is sent again.
-        if known.name.is_empty() || known.file.is_empty() {
-            *known = code;
+        let id = ProcessId(code.image);
+        let Some(image) = self.images.get_mut(&id) else { return };
+        if self.room.take(id, image.parts.cost_of_code(&code)) {
+            image.parts.add_code(code);
         }
     }
 
-    /// Returns the id of the stack with these two parts.
-    pub fn pair(&mut self, image: ProcessId, native: u64, python: u64, time: u64) -> StackId {
+    /// Returns the id of a stack with these two parts.
+    pub fn pair_id(native: u64, python: u64) -> StackId {
         if python == 0 {
             return StackId(native);
         }
-        let id = StackId(native.rotate_left(23).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ python);
-        if self.paired.insert(id, image).is_none() {
+        StackId(native.rotate_left(23).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ python)
+    }
+
+    /// Returns the same, and pushes the stack to the sink once its parts have arrived.
+    pub fn pair(&mut self, image: ProcessId, native: u64, python: u64, time: u64) -> StackId {
+        let id = Self::pair_id(native, python);
+        if python != 0 && self.paired.insert(id, image).is_none() {
             self.waiting.push(Pair { id, image, native: StackId(native), python, time });
         }
         id
@@ -211,15 +241,16 @@ impl Pythons {
     /// Pushes every pair whose parts have arrived to the sink.
     pub fn settle(&mut self, sink: &mut dyn Sink) {
         for pair in std::mem::take(&mut self.waiting) {
-            let there = self.images.get(&pair.image).is_some_and(|image| image.stacks.contains_key(&pair.python));
-            if there && sink.stack(pair.native).is_some() {
+            // A part that was left out does not arrive.
+            let python = self.images.get(&pair.image).is_some_and(|image| image.full || image.parts.has(pair.python));
+            if python && (sink.owner(pair.native).is_some() || sink.is_full(pair.image)) {
                 self.emit(&pair, sink);
             } else {
                 self.waiting.push(pair);
             }
         }
-        let waiting = &self.waiting;
-        self.images.retain(|id, image| !image.gone || waiting.iter().any(|pair| pair.image == *id));
+        let awaited: HashSet<ProcessId> = self.waiting.iter().map(|pair| pair.image).collect();
+        self.remove_images(&|id, image| image.gone && !awaited.contains(&id));
     }
 
     /// Pushes all remaining pairs to the sink, with the parts that have arrived.
@@ -233,12 +264,13 @@ impl Pythons {
     /// Existing stacks keep their old numbers.
     pub fn forget(&mut self, gone: &dyn Fn(ProcessId) -> bool) {
         const MANY: usize = 1 << 16;
-        self.images.retain(|image, _| !gone(*image));
+        self.remove_images(&|image, _| gone(image));
         self.waiting.retain(|pair| !gone(pair.image));
         self.paired.retain(|_, image| !gone(*image));
         if self.numbers.known.len() > MANY {
             self.numbers.known.clear();
             self.numbers.names.clear();
+            self.numbers.room = Budget::new(NAMES.0, NAMES.1);
         }
     }
 
@@ -253,7 +285,10 @@ impl Pythons {
         self.paired.retain(|id, of| *of != image || whole(*id));
         self.waiting.retain(|pair| pair.image != image || whole(pair.id));
         let Some(known) = self.images.get_mut(&image) else { return Vec::new() };
-        known.stacks.extract_if(|id, _| !keep.contains(id)).map(|(id, _)| id).collect()
+        let (gone, bytes) = known.parts.forget(keep);
+        self.room.give_back(image, bytes);
+        known.full = false;
+        gone
     }
 
     /// Removes interpreters in files that are no longer known.
@@ -271,11 +306,22 @@ impl Pythons {
         self.uneven
     }
 
+    /// Returns how often code, a stack or a name was left out.
+    pub fn refused(&self) -> u64 {
+        self.room.refused() + self.numbers.room.refused()
+    }
+
+    fn remove_images(&mut self, gone: &dyn Fn(ProcessId, &Image) -> bool) {
+        for (id, _) in self.images.extract_if(|id, image| gone(*id, image)) {
+            self.room.give_back_all(id);
+        }
+    }
+
     fn emit(&mut self, pair: &Pair, sink: &mut dyn Sink) {
         let nothing = Image::default();
         let image = self.images.get(&pair.image).unwrap_or(&nothing);
-        let native = sink.stack(pair.native).cloned();
-        let python = image.stacks.get(&pair.python);
+        let native = sink.stack(pair.native).map(Cow::into_owned);
+        let python = image.parts.stack(pair.python);
         if native.is_none() && python.is_none() {
             return;
         }
@@ -283,25 +329,26 @@ impl Pythons {
         let kernel = native.iter().take_while(|frame| matches!(frame, Frame::Kernel(_))).count();
         let (kernel, user) = native.split_at(kernel);
         let kinds: Vec<Kind> = user.iter().map(|frame| image.kind(*frame)).collect();
-        let lines: Vec<(&PythonFrame, NamedFrame)> =
-            python.iter().flat_map(|stack| &stack.frames).filter_map(|f| Some((f, image.name(f)?))).collect();
+        let whole = python.as_ref().map(|(_, whole)| *whole);
+        let read = python.into_iter().flat_map(|(frames, _)| frames);
+        let lines: Vec<(PythonFrame, NamedFrame)> = read.filter_map(|f| Some((f, image.name(&f)?))).collect();
         let entries: Vec<bool> = lines.iter().map(|(frame, _)| frame.entry).collect();
         let merged = python::merge(
             Native { kinds: &kinds, whole: end == StackEnd::Whole },
-            Python { entries: &entries, whole: python.is_some_and(|stack| !stack.truncated && !stack.broken) },
+            Python { entries: &entries, whole: whole == Some(Whole::Yes) },
         );
         self.uneven += u64::from(merged.uneven);
         // A stack is complete if both its parts are.
-        let end = match python {
-            Some(stack) if end == StackEnd::Whole && stack.truncated => StackEnd::Truncated,
-            Some(stack) if end == StackEnd::Whole && stack.broken => StackEnd::Unreadable,
+        let end = match whole {
+            Some(Whole::Truncated) if end == StackEnd::Whole => StackEnd::Truncated,
+            Some(Whole::Broken) if end == StackEnd::Whole => StackEnd::Unreadable,
             _ => end,
         };
         let mut frames = kernel.to_vec();
         for part in merged.frames {
             frames.push(match part {
                 Part::Native(index) => user[index],
-                Part::Python(index) => number(&mut self.numbers, &lines[index].1, sink),
+                Part::Python(index) => number(&mut self.numbers, pair.image, &lines[index].1, sink),
             });
         }
         sink.push(&Event::Stack(Stack { id: pair.id, process: pair.image, time: pair.time, frames, end }));
@@ -324,23 +371,28 @@ impl Image {
 
     /// Returns the name of a frame; `None` if it is internal to the interpreter.
     fn name(&self, frame: &PythonFrame) -> Option<NamedFrame> {
-        let (text, file) = match self.codes.get(&(frame.code, frame.tag)) {
+        let (text, file) = match self.parts.code(frame) {
             Some(code) if code.file == INTERNAL => return None,
             Some(code) if !code.name.is_empty() => {
                 let line = python::line(self.minor, &code.lines, code.first_line, frame.instruction);
                 let base = code.file.rsplit('/').next().unwrap_or_default();
                 (format!("{} ({base}:{line})", code.name), code.file.as_str())
             }
-            _ => ("[python]".into(), ""),
+            _ => (UNNAMED.into(), ""),
         };
         Some(NamedFrame { kind: FrameKind::Python, name: text.into(), module: file.into() })
     }
 }
 
 /// Returns the frame's number in the recording; a new one is named first.
-fn number(numbers: &mut Numbers, name: &NamedFrame, sink: &mut dyn Sink) -> Frame {
+fn number(numbers: &mut Numbers, image: ProcessId, name: &NamedFrame, sink: &mut dyn Sink) -> Frame {
+    let key = (name.name.to_string(), name.module.clone());
+    let unnamed = NamedFrame { kind: FrameKind::Python, name: UNNAMED.into(), module: "".into() };
+    let bytes = (NAME + 2 * (name.name.len() + name.module.len())) as u64;
+    let fits = numbers.known.contains_key(&key) || key.0 == UNNAMED || numbers.room.take(image, bytes);
+    let (key, name) = if fits { (key, name) } else { ((UNNAMED.to_owned(), "".into()), &unnamed) };
     let next = numbers.next;
-    let number = *numbers.known.entry((name.name.to_string(), name.module.clone())).or_insert(next);
+    let number = *numbers.known.entry(key).or_insert(next);
     let frame = Frame::Python(number);
     if number == next {
         numbers.next = next.wrapping_add(1);

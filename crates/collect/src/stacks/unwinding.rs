@@ -169,7 +169,7 @@ impl Unwinding {
             return;
         }
         let place = image.modules.partition_point(|m| m.start < start);
-        image.modules.insert(place, Module { start, end, offset, file });
+        Arc::make_mut(&mut image.modules).insert(place, Module { start, end, offset, file });
         self.changed.insert(mapping.process);
     }
 

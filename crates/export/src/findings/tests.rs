@@ -35,7 +35,7 @@ fn healthy() -> Profile {
         let named = NamedFrame { kind: FrameKind::Python, name: name.into(), module: "/home/me/x.py".into() };
         profile.symbols.add(Symbol { process: ProcessId(0), frame, since: 0, names: vec![named] });
         let (id, frames, end) = (StackId(number.into()), vec![frame], StackEnd::Whole);
-        profile.stacks.insert(id, Stack { id, process: IMAGE, time: 0, frames, end });
+        profile.stacks.insert(&Stack { id, process: IMAGE, time: 0, frames, end });
     }
     add_device(&mut profile, 0, 10 * SECOND);
     add_work(&mut profile, What::Kernel(0), 10_000, 10 * SECOND);

@@ -158,11 +158,11 @@ fn cupti(profile: &Profile) -> Cupti {
 /// Whether a stack is that of a thread that CUPTI created. `None` if it is not in CUPTI, or if the injected library calls
 /// CUPTI there or is called by it.
 fn cupti_thread(profile: &Profile, stack: StackId) -> Option<bool> {
-    let stack = profile.stacks.get(&stack)?;
+    let stack = profile.stacks.get(stack)?;
     let (mut cupti, mut own_thread) = (false, None);
     // Outermost first.
-    for frame in stack.frames.iter().rev() {
-        let names = profile.symbols.at(frame.named_in(stack.process), *frame, stack.time);
+    for frame in stack.frames().collect::<Vec<_>>().into_iter().rev() {
+        let names = profile.symbols.at(frame.named_in(stack.process), frame, stack.time);
         for name in names.into_iter().flat_map(|names| names.iter()) {
             let is_cupti = name.kind == FrameKind::Probe && name.module.starts_with("libcupti.so");
             if name.kind == FrameKind::Probe && !is_cupti {

@@ -14,6 +14,13 @@ pub struct StackId(pub u64);
 impl StackId {
     /// Stands for the stack of a launch whose stack was not taken, because stacks were sampled.
     pub const NOT_SAMPLED: Self = Self(u64::MAX);
+    /// Stands for the stacks of a process that has had too many distinct ones.
+    pub const LEFT_OUT: Self = Self(u64::MAX - 1);
+
+    /// Whether it stands for a stack that was deliberately not recorded.
+    pub fn is_placeholder(self) -> bool {
+        matches!(self, Self::NOT_SAMPLED | Self::LEFT_OUT)
+    }
 }
 
 /// The connection of one injected library: one CUDA process. The first is 0; numbers are dense.

@@ -123,11 +123,19 @@ pub enum LossCause {
     FilesUnread = 60,
     /// Launches whose threads ended while they reported them.
     UnwrittenLaunches = 61,
+    /// Stacks beyond the limits of what is kept for a process, and for all.
+    StacksRefused = 62,
+    /// Mappings of files beyond these limits: stacks end there.
+    MappingsRefused = 63,
+    /// Processes and names of threads beyond these limits.
+    ProcessesRefused = 64,
+    /// Python code and lines beyond these limits: they have no name.
+    PythonRefused = 65,
 }
 
 impl LossCause {
     /// All causes, by number.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 40] = [
         Self::RingLaunches,
         Self::RingStacks,
         Self::RingSamples,
@@ -164,6 +172,10 @@ impl LossCause {
         Self::ThreadsRefused,
         Self::FilesUnread,
         Self::UnwrittenLaunches,
+        Self::StacksRefused,
+        Self::MappingsRefused,
+        Self::ProcessesRefused,
+        Self::PythonRefused,
     ];
 
     /// Returns the cause with this number.

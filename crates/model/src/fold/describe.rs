@@ -2,10 +2,13 @@
 
 use super::{Fold, add};
 use crate::{
-    event::{Event, LaunchKind, Process, ProcessId, Session, Stack},
+    event::{Event, LaunchKind, LossCause, Process, ProcessId, Session, Stack},
     merge,
     profile::{ProcessInfo, SessionInfo},
 };
+
+/// The most different notes: processes cause some of them.
+const MOST_NOTES: usize = 1 << 10;
 
 impl Fold {
     /// Adds one of the rare events, which describe what the frequent ones refer to.
@@ -74,8 +77,10 @@ impl Fold {
             }
             Event::Loss(loss) => add(profile.ledger.lost.causes.entry(loss.cause).or_default(), loss.count),
             Event::Note(note) => {
-                if self.noted.insert(note.text.clone()) {
+                if self.noted.len() < MOST_NOTES && self.noted.insert(note.text.clone()) {
                     profile.notes.push(note.text.clone());
+                } else if !self.noted.contains(&note.text) {
+                    add(profile.ledger.lost.causes.entry(LossCause::NotesRefused).or_default(), 1);
                 }
             }
             Event::Dump(dump) => {
@@ -155,6 +160,6 @@ impl Fold {
     fn stack(&mut self, stack: &Stack) {
         let profile = &mut self.profile;
         profile.note_time(stack.time);
-        profile.stacks.insert(stack.id, stack.clone());
+        profile.stacks.insert(stack);
     }
 }

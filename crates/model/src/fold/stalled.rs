@@ -32,7 +32,7 @@ pub struct StalledLaunches {
 impl StalledLaunches {
     /// A launch has run.
     pub fn ran(&mut self, launch: &Launch, stalls: &mut Stalls) {
-        if !stalls.is_serialised(launch.session) || launch.stack == StackId::NOT_SAMPLED {
+        if !stalls.is_serialised(launch.session) || launch.stack.is_placeholder() {
             return;
         }
         let key = (launch.session, launch.correlation);

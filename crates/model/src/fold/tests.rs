@@ -63,7 +63,7 @@ fn session(id: u32) -> Event {
 }
 
 fn stack(id: u64, end: StackEnd) -> Event {
-    Event::Stack(Stack { id: StackId(id), process: IMAGE, time: 1, frames: vec![Frame::User(id)], end })
+    Event::Stack(crate::event::Stack { id: StackId(id), process: IMAGE, time: 1, frames: vec![Frame::User(id)], end })
 }
 
 fn totals(session: u32, kernels: u64, ended: bool) -> Totals {

@@ -66,7 +66,7 @@ impl Ids {
 
     /// Stack ids are hashes of images and frames, and other recordings have the same image ids.
     fn stack(&self, id: &mut StackId) {
-        if *id != StackId::NOT_SAMPLED && *id != StackId(0) {
+        if !id.is_placeholder() && *id != StackId(0) {
             id.0 ^= u64::from(self.index).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         }
     }

@@ -113,7 +113,7 @@ fn a_dump_contains_the_window_and_nothing_older() {
     assert_eq!((ledger.launches_pending, ledger.stacks_missing, ledger.lost.total()), (0, 0, 0));
     assert_eq!((ledger.sessions_left, ledger.sessions_cut_off), (0, 0));
     assert_eq!(&*profile.kernel_names[0].mangled, "step");
-    assert!(profile.stacks.contains_key(&StackId(70)) && !profile.stacks.contains_key(&StackId(71)), "unused");
+    assert!(profile.stacks.contains(StackId(70)) && !profile.stacks.contains(StackId(71)), "unused");
     let begin = profile.start.expect("starts");
     assert_eq!((begin.time, begin.wall_clock), (from, 7 * S + from - S));
     let dump = profile.dump.expect("says why");
@@ -167,7 +167,7 @@ fn nodes_of_graphs_keep_their_stacks() {
     let key = profile.gpu.keys().next().expect("one operation");
     assert_eq!((key.stack, key.capture), (Some(StackId(70)), Some(StackId(71))));
     assert_eq!((profile.ledger.launches, profile.ledger.graph_operations_unknown), (1, 0));
-    assert!(profile.stacks.contains_key(&StackId(71)));
+    assert!(profile.stacks.contains(StackId(71)));
 }
 
 /// Check that a pause of the recording that began long before the window is in the dump as long as it lasts, and no longer.

@@ -143,7 +143,7 @@ pub fn names(mapping: Mapping, kept: &mut Kept, options: &Options, addresses: &[
     let frames = addresses.iter().copied().map(Frame::User).collect();
     let stack = Stack { id: StackId(1), process: IMAGE, time: 20, frames, end: StackEnd::Whole };
     let mut profile = Profile { mappings: vec![mapping], ..Profile::default() };
-    profile.stacks.insert(stack.id, stack);
+    profile.stacks.insert(&stack);
     let Named { symbols, notes, .. } = symbols::resolve(&profile, kept, options);
     let name = |address: &u64| {
         let symbol = symbols.iter().find(|symbol| symbol.frame == Frame::User(*address)).expect("each has a symbol");

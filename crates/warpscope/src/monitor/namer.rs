@@ -124,7 +124,7 @@ impl Namer {
             }
         }
         for stack in stacks {
-            profile.stacks.insert(stack.id, stack.clone());
+            profile.stacks.insert(stack);
         }
         let what = What::Stacks(stacks.iter().map(|stack| stack.id).collect());
         self.jobs.try_send(Job { process, pid: known.pid, what, profile }).is_ok()
@@ -179,7 +179,7 @@ impl Known {
 /// process.
 fn places(what: &What, profile: &Profile, kept: &mut Kept, pid: u32) -> HashMap<Frame, Place> {
     let frames: Vec<Frame> = match what {
-        What::Stacks(_) => profile.stacks.values().flat_map(|stack| stack.frames.iter().copied()).collect(),
+        What::Stacks(_) => profile.stacks.iter().flat_map(|stack| stack.frames()).collect(),
         What::Stubs(stubs) => stubs.iter().map(|stub| Frame::User(*stub)).collect(),
     };
     let mut places = HashMap::new();

@@ -2,6 +2,7 @@
 //! process has ended.
 
 use std::{
+    borrow::Cow,
     collections::{HashMap, HashSet, VecDeque},
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
@@ -280,8 +281,8 @@ impl Sink for State {
         }
     }
 
-    fn stack(&self, id: StackId) -> Option<&Stack> {
-        self.stacks.get(&id).map(|kept| &kept.stack)
+    fn stack(&self, id: StackId) -> Option<Cow<'_, Stack>> {
+        self.stacks.get(&id).map(|kept| Cow::Borrowed(&kept.stack))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Memory suspects: live allocations, by the call stack that made them.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashMap},
     sync::Arc,
     time::Duration,
@@ -100,7 +101,7 @@ pub fn request(id: ProcessId, stacks: impl Iterator<Item = StackId>, state: &mut
     let Some(known) = state.processes.get(&id) else { return };
     let new: Vec<_> = stacks
         .filter(|stack| !known.requested_stacks.contains(stack))
-        .filter_map(|stack| state.stack(stack).cloned())
+        .filter_map(|stack| state.stack(stack).map(Cow::into_owned))
         .collect();
     if !new.is_empty()
         && namer.request_stacks(id, &new, state)

@@ -1,6 +1,9 @@
 //! The code that a process image has mapped, now and before.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use elf::Segments;
 use symbols::FileId;
@@ -11,8 +14,8 @@ const MOST_REPLACED: usize = 16;
 /// The code of one process image.
 #[derive(Default)]
 pub struct Image {
-    /// Sorted by start, disjoint.
-    pub modules: Vec<Module>,
+    /// Sorted by start, disjoint. A forked image shares them until one of the two changes.
+    pub modules: Arc<Vec<Module>>,
     /// The last modules that were replaced by other files.
     pub replaced: Vec<Replaced>,
     pub gone: bool,
@@ -23,7 +26,11 @@ pub struct Image {
 impl Image {
     /// Removes the modules at addresses that another file takes over. The last ones are remembered.
     pub fn replace(&mut self, start: u64, end: u64, time: u64) {
-        let gone = self.modules.extract_if(.., |m| m.end > start && m.start < end);
+        let overlaps = |m: &Module| m.end > start && m.start < end;
+        if !self.modules.iter().any(overlaps) {
+            return;
+        }
+        let gone = Arc::make_mut(&mut self.modules).extract_if(.., |m| overlaps(m));
         self.replaced.extend(gone.map(|module| Replaced { module, until: time }));
         self.replaced.drain(..self.replaced.len().saturating_sub(MOST_REPLACED));
     }
@@ -95,7 +102,7 @@ mod tests {
     #[test]
     fn replaced_modules_are_bounded() {
         let module = |start: u64| Module { start, end: start + 1, offset: 0, file: None };
-        let mut image = Image { modules: (0..1_000).map(module).collect(), ..Image::default() };
+        let mut image = Image { modules: Arc::new((0..1_000).map(module).collect()), ..Image::default() };
         image.replace(0, 900, 7);
         assert_eq!((image.modules.len(), image.replaced.len()), (100, MOST_REPLACED));
         assert_eq!(image.replaced.last().map(|replaced| replaced.module.start), Some(899), "the last ones");
