@@ -54,7 +54,7 @@ pub struct Keep {
 
 /// How often it is checked whether all threads have given up their capabilities, and the time between. Not a time in all: this
 /// process may be stopped meanwhile.
-const ATTEMPTS: u32 = 20_000;
+const ATTEMPTS: u32 = 2_000;
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// The capabilities that the threads keep.
@@ -154,10 +154,13 @@ fn reduce() {
 /// Returns the threads that have other capabilities.
 fn threads_with_more(mask: u64) -> Vec<libc::pid_t> {
     let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let has_more = |thread: &libc::pid_t| {
-        let status = fs::read_to_string(format!("/proc/self/task/{thread}/status")).unwrap_or_default();
-        let set = status.lines().find_map(|line| line.strip_prefix("CapPrm:"));
-        set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set & !mask != 0)
+    let with_more = |task: fs::DirEntry| {
+        let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+        let set = u64::from_str_radix(field("CapPrm:")?.trim(), 16).ok()?;
+        // The name of the directory is its number in another pid namespace, if /proc belongs to that.
+        let own = field("NSpid:")?.split_whitespace().last()?.parse().ok()?;
+        (set & !mask != 0).then_some(own)
     };
-    tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).filter(has_more).collect()
+    tasks.filter_map(with_more).collect()
 }

@@ -199,7 +199,8 @@ impl Files {
     pub fn open(&self, id: FileId) -> Option<File> {
         let known = self.known.get(&id)?;
         match &known.file {
-            Some(file) => File::open(descriptor_path(file)).ok(),
+            // A copy if /proc is that of another pid namespace: all readers say where they read.
+            Some(file) => File::open(descriptor_path(file)).or_else(|_| file.try_clone()).ok(),
             None => open(&known.identity.path, &known.places, &known.identity.build_id),
         }
     }
