@@ -13,7 +13,8 @@ use crate::support::{
     wait_until,
 };
 
-const USER: &str = "65534";
+/// A user of no other test: the memory that a user may lock for mapping records is shared by all recordings of that user.
+const USER: &str = "64321";
 
 /// A command run by a user with only CAP_BPF and CAP_PERFMON, which its programs inherit, and with no lockable memory.
 fn with_two_capabilities(scene: &Scene) -> Command {

@@ -275,6 +275,12 @@ impl Sessions {
         self.connections.iter().filter(waits).map(|c| c.socket.as_raw_fd()).collect()
     }
 
+    /// Returns the processes of these connections.
+    pub fn processes(&self, waiting: &[RawFd]) -> Vec<(u32, ProcessId)> {
+        let connections = self.connections.iter().filter(|c| waiting.contains(&c.socket.as_raw_fd()));
+        connections.map(|c| (c.pid, c.process)).collect()
+    }
+
     /// Returns what the waiting libraries have announced, if they were expected to.
     pub fn announced(&mut self, waiting: &[RawFd]) -> Vec<Announced> {
         let connections = self.connections.iter_mut().filter(|c| waiting.contains(&c.socket.as_raw_fd()));

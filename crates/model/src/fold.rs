@@ -46,8 +46,8 @@ use crate::{
     causes::{Cause, Causes},
     energy::EnergyLedger,
     event::{
-        DumpReason, Event, LaunchKind, LossCause, Mode, PointId, ProcessId, SHORT_WAITS, SessionId, StackId,
-        Sync, Totals,
+        DumpReason, Event, LaunchKind, LossCause, Mode, PointId, ProcessId, SHORT_WAITS, SessionId, StackId, Sync,
+        Totals,
     },
     join::Limits,
     ledger::Ledger,

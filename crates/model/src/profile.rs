@@ -11,8 +11,8 @@ use crate::{
     counters::Counters,
     energy::GpuEnergy,
     event::{
-        CostProgram, Direction, Dump, End, Frame, FrameKind, LaunchKind, Mapping, Mode, NamedFrame, OwnCost, Pause, ProcessId,
-        Sampling, SessionCost, SessionId, StackId, Start, Uuid,
+        CostProgram, Direction, Dump, End, Frame, FrameKind, LaunchKind, Mapping, Mode, NamedFrame, OwnCost, Pause,
+        ProcessId, Sampling, SessionCost, SessionId, StackId, Start, Uuid,
     },
     gpu_counters::CounterSum,
     idle::Idle,

@@ -68,6 +68,7 @@ impl<S: Sink> Collector<S> {
             self.mapped(&mapping, pid);
         }
         self.rescan();
+        self.scan_waiting(&waiting);
         for call in calls {
             self.take(call);
         }

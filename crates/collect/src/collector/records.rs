@@ -265,7 +265,9 @@ impl<S: Sink> Collector<S> {
         }
         let Some(stack) = self.sink.stack(StackId(native)) else { return native };
         let unwinding = &self.unwinding;
-        let Some(other) = self.reused.at(&stack, time, |address| unwinding.alike(image, address)) else { return native };
+        let Some(other) = self.reused.at(&stack, time, |address| unwinding.alike(image, address)) else {
+            return native;
+        };
         let id = other.id;
         if self.sink.owner(id).is_none() {
             self.sink.push(&Event::Stack(other));

@@ -1,9 +1,10 @@
 //! Reads the mappings of followed processes again after mapping records were lost: a program of anyone that maps code
 //! without pause can fill the rings, which all processes share.
 
-use std::time::Instant;
+use std::{os::fd::RawFd, time::Instant};
 
 use bpf::Mappings;
+use model::event::Mapping;
 
 use super::parts::{Collector, Rescan};
 use crate::{process::procfs, sink::Sink};
@@ -20,12 +21,28 @@ impl<S: Sink> Collector<S> {
             return;
         }
         for (pid, image) in self.images.all() {
-            for mapping in procfs::mappings(pid, image) {
-                if !self.unwinding.knows(&mapping) {
-                    self.mapped(&mapping, pid);
-                }
-            }
+            self.add_unknown(pid, procfs::mappings(pid, image));
         }
         self.rescan = Rescan { lost, next: Some(Instant::now() + begun.elapsed() * REST) };
+    }
+
+    /// Adds the mappings of processes that wait for the reply to their hello, if their records may have been lost: such a process
+    /// may end before the next scan.
+    pub(super) fn scan_waiting(&mut self, waiting: &[RawFd]) {
+        if self.mappings.as_ref().is_some_and(|mappings| mappings.lost() == 0) {
+            return;
+        }
+        let Some(sessions) = &self.sessions else { return };
+        for (pid, image) in sessions.processes(waiting) {
+            self.add_unknown(pid, procfs::first_mappings(procfs::in_proc(pid), image));
+        }
+    }
+
+    fn add_unknown(&mut self, pid: u32, mappings: Vec<Mapping>) {
+        for mapping in mappings {
+            if !self.unwinding.knows(&mapping) {
+                self.mapped(&mapping, pid);
+            }
+        }
     }
 }

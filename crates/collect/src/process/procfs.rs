@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    io::Read as _,
     os::fd::AsRawFd,
     path::PathBuf,
     sync::OnceLock,
@@ -89,7 +90,22 @@ pub fn describe(pid: u32, image: ProcessId, time: u64, last: &str, mut push: imp
 
 /// Returns its executable mappings. They are assumed to be as old as the process.
 pub fn mappings(pid: u32, image: ProcessId) -> Vec<Mapping> {
-    let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    read_mappings(pid, image, u64::MAX)
+}
+
+/// The same, but only as many as most programs have: any number of processes may ask for it.
+pub fn first_mappings(pid: u32, image: ProcessId) -> Vec<Mapping> {
+    read_mappings(pid, image, 512 << 10)
+}
+
+fn read_mappings(pid: u32, image: ProcessId, most: u64) -> Vec<Mapping> {
+    let mut maps = Vec::new();
+    let read = File::open(format!("/proc/{pid}/maps")).and_then(|file| file.take(most).read_to_end(&mut maps));
+    if read.is_err() {
+        return Vec::new();
+    }
+    // Not a part of a line.
+    maps.truncate(maps.iter().rposition(|byte| *byte == b'\n').unwrap_or(0));
     String::from_utf8_lossy(&maps).lines().filter_map(|line| mapping(line, image)).collect()
 }
 

@@ -8,6 +8,7 @@
 
 mod early;
 mod eviction;
+mod fair;
 mod growing;
 mod image;
 mod raw;
@@ -160,8 +161,8 @@ impl Unwinding {
             && !self.files.contains_key(&id)
             && let Some(file) = files.open(id)
         {
-            let queued = self.compiler.queue(Job { id, path: mapping.path.clone(), file, what: What::Whole });
-            self.files.insert(id, if queued { Progress::Queued } else { Progress::Nothing });
+            self.compiler.queue(mapping.process, Job { id, path: mapping.path.clone(), file, what: What::Whole });
+            self.files.insert(id, Progress::Queued);
         }
         image.replace(start, end, mapping.time);
         // The kernel's walker could not use more. Stacks end in modules that are left out.

@@ -115,7 +115,8 @@ fn machines_stay_apart_and_are_aligned() {
     let profile = fold(&merged);
     assert_eq!((profile.ledger.launches, profile.ledger.activities_matched, profile.ledger.samples), (2, 2, 2));
     assert_eq!((profile.processes.len(), profile.sessions.len(), profile.stacks.len()), (2, 2, 2));
-    let mut paths: Vec<String> = profile.stacks.iter().map(|stack| profile.frames(stack.id)[0].name.to_string()).collect();
+    let mut paths: Vec<String> =
+        profile.stacks.iter().map(|stack| profile.frames(stack.id)[0].name.to_string()).collect();
     paths.sort();
     assert_eq!(paths, ["k_caller", "m_caller"]);
     let start = profile.start.as_ref().expect("a start");

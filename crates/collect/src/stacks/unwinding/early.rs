@@ -35,8 +35,8 @@ impl Early {
             if let Some(id) = files.mapped(&mapping, procfs::in_proc(pid))
                 && !self.queued.contains(&id)
                 && let Some(file) = files.open(id)
-                && self.compiler.queue(Job { id, path: mapping.path, file, what: What::Whole })
             {
+                self.compiler.queue(mapping.process, Job { id, path: mapping.path, file, what: What::Whole });
                 self.queued.insert(id);
             }
         }

@@ -31,8 +31,8 @@ const MOST_BYTES: usize = 32 << 10;
 /// The most functions compiled for a raw stack in advance.
 const MOST_GUESSED: usize = 1024;
 
-/// Functions to compile, by file.
-type Missing = HashMap<FileId, Vec<Wanted>>;
+/// Functions to compile, by file, and a process that has mapped it.
+type Missing = HashMap<FileId, (ProcessId, Vec<Wanted>)>;
 
 impl Unwinding {
     /// Adds a stack that arrived as raw memory.
@@ -109,7 +109,8 @@ impl Unwinding {
         let guessed = if again { Vec::new() } else { self.guess(modules, &waiting.raw) };
         for (module, address) in met.into_iter().map(|(module, address)| (module.clone(), address)).chain(guessed) {
             if let Some(id) = module.file {
-                missing.entry(id).or_default().push(Wanted::new(&module, address));
+                let process = ProcessId(waiting.raw.image);
+                missing.entry(id).or_insert((process, Vec::new())).1.push(Wanted::new(&module, address));
             }
         }
         ControlFlow::Continue(waiting)
@@ -130,14 +131,14 @@ impl Unwinding {
     /// Compiles the functions at these addresses. A file whose functions are already being compiled has its turn when a
     /// stack needs it again.
     fn request(&mut self, missing: Missing, files: &Files) {
-        for (id, wanted) in missing {
+        for (id, (process, wanted)) in missing {
             let progress = self.files.entry(id).or_insert_with(|| Progress::Growing(Growing::default()));
             let Progress::Growing(growing) = progress else { continue };
             if growing.busy {
                 continue;
             }
             let job = files.open(id).map(|file| Job { id, path: files.path(id), file, what: What::Functions(wanted) });
-            growing.busy = job.is_some_and(|job| self.compiler.queue(job));
+            growing.busy = job.map(|job| self.compiler.queue(process, job)).is_some();
             if !growing.busy {
                 // A stack must not wait for it.
                 self.files.insert(id, Progress::Nothing);

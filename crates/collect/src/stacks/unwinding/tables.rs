@@ -4,7 +4,7 @@ use std::{
     fs::File,
     io,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
         mpsc,
     },
@@ -13,11 +13,12 @@ use std::{
 };
 
 use elf::{Elf, Segment, Segments};
+use model::event::ProcessId;
 use sandbox::{Failed, Limits};
 use symbols::FileId;
 use unwind::{Functions, MAX_ROWS, Piece, Row, Table};
 
-use super::image::Wanted;
+use super::{fair::Fair, image::Wanted};
 use crate::command::priority;
 
 /// How long the table of a file may take. Those of the largest libraries take a few seconds.
@@ -126,7 +127,7 @@ impl Room {
 
 /// The threads that compile tables.
 pub struct Compiler {
-    jobs: mpsc::Sender<Job>,
+    jobs: Arc<Fair<Job>>,
     done: mpsc::Receiver<Finished>,
     /// The memory used by tables.
     pub room: Arc<Room>,
@@ -135,16 +136,15 @@ pub struct Compiler {
 impl Compiler {
     /// Starts the threads. All tables together use at most `limit` bytes.
     pub fn start(limit: u64, threads: u64) -> io::Result<Self> {
-        let (jobs, todo) = mpsc::channel::<Job>();
+        let jobs = Arc::new(Fair::<Job>::default());
         let (finished, done) = mpsc::channel();
         let room = Arc::new(Room { limit, kept: AtomicU64::new(0), users: threads });
-        let todo = Arc::new(Mutex::new(todo));
         for _ in 0..threads {
-            let (todo, finished, room) = (todo.clone(), finished.clone(), room.clone());
+            let (todo, finished, room) = (jobs.clone(), finished.clone(), room.clone());
             thread::Builder::new().name("unwind-tables".into()).spawn(move || {
                 // Tables can wait; the measured threads cannot.
                 priority::restore();
-                while let Ok(job) = next(&todo) {
+                while let Some(job) = todo.next() {
                     if finished.send(job.run(&room)).is_err() {
                         break;
                     }
@@ -154,9 +154,9 @@ impl Compiler {
         Ok(Self { jobs, done, room })
     }
 
-    /// Queues a table; returns `false` if no thread is left.
-    pub fn queue(&self, job: Job) -> bool {
-        self.jobs.send(job).is_ok()
+    /// Queues a table for a process that has mapped the file. Processes take turns.
+    pub fn queue(&self, process: ProcessId, job: Job) {
+        self.jobs.push(process, job);
     }
 
     /// Compiles a table on the current thread.
@@ -175,9 +175,10 @@ impl Compiler {
     }
 }
 
-/// Waits for the next file. One thread waits for it, the others for that thread.
-fn next(todo: &Mutex<mpsc::Receiver<Job>>) -> Result<Job, mpsc::RecvError> {
-    todo.lock().unwrap_or_else(PoisonError::into_inner).recv()
+impl Drop for Compiler {
+    fn drop(&mut self) {
+        self.jobs.close();
+    }
 }
 
 impl Job {
