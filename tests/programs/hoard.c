@@ -7,6 +7,8 @@
  *   hoard events FILE             renames four threads, and sends messages in eight sessions, all the time for 60 seconds
  *   hoard foreign FILE PROGRAM... runs a program, reads from its memory which stacks its threads know, and reports launches and
  *                                 kernels of its own with these stacks, until the program has ended
+ *   hoard stacks FILE             launches a kernel 200,000 times, each time from another call path
+ *   hoard threads FILE            starts 60,000 threads, each with a name
  *
  * Creates FILE once it has begun. DIRECTORY contains libtorch_cpu.so and can be written to. Prints `done`. */
 #define _GNU_SOURCE
@@ -21,9 +23,11 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "cuda.h"
 #include "session.h"
 
 enum { MAPPINGS = 20000, FORKS = 1000, ENGINES = 400, RENAMING = 4, TALKING = 8, PAGE = 4096 };
+enum { LAUNCHES = 200000, LEVELS = 40, THREADS = 60000 };
 enum { KERNELS = 4000000, NAMES = 60000, SLOTS = 1 << 14, MEMORY = 4096 + SLOTS * 64, NAME = 64, KERNEL = 2, LAUNCH_KERNEL = 1, RATE = 15 };
 
 static void begun(const char *file) { close(open(file, O_CREAT | O_WRONLY, 0666)); }
@@ -200,6 +204,54 @@ static void foreign(const char *ready, char **program) {
     if (waitpid(child, &status, 0) != child || status) fail("the program");
 }
 
+static void step_0(uint64_t path, int level);
+static void step_1(uint64_t path, int level);
+static void step_2(uint64_t path, int level);
+static void step_3(uint64_t path, int level);
+static void (*const steps[])(uint64_t, int) = {step_0, step_1, step_2, step_3};
+static char kernel;
+
+/* Two bits of the path choose the next function, and a hash of them those after the last bits. */
+__attribute__((noinline)) static void deeper(uint64_t path, int level) {
+    if (level == LEVELS) {
+        if (cudaLaunchKernel(&kernel, (dim3){1, 1, 1}, (dim3){32, 1, 1}, NULL, 0, NULL)) fail("cudaLaunchKernel");
+    } else {
+        steps[path >> 62](path * 6364136223846793005u + 1442695040888963407u, level + 1);
+    }
+    __asm__ volatile("" ::: "memory");
+}
+
+#define STEP(n)                                                                \
+    __attribute__((noinline)) static void step_##n(uint64_t path, int level) { \
+        deeper(path, level);                                                   \
+        __asm__ volatile("# " #n ::: "memory");                                \
+    }
+STEP(0)
+STEP(1)
+STEP(2)
+STEP(3)
+
+static void stacks(const char *ready) {
+    __cudaRegisterFunction(__cudaRegisterFatBinary(NULL), &kernel, "wander", "wander", -1, NULL, NULL, NULL, NULL, NULL);
+    begun(ready);
+    for (uint64_t i = 0; i < LAUNCHES; i++) deeper(i * 0x9e3779b97f4a7c15u, 0);
+    if (cudaDeviceSynchronize()) fail("cudaDeviceSynchronize");
+}
+
+static void *name_thread(void *number) {
+    char name[16];
+    snprintf(name, sizeof(name), "thread-%d", (int)(intptr_t)number);
+    prctl(PR_SET_NAME, name);
+    return NULL;
+}
+
+static void threads(const char *ready) {
+    pthread_t thread;
+    begun(ready);
+    for (int i = 0; i < THREADS; i++)
+        if (pthread_create(&thread, NULL, name_thread, (void *)(intptr_t)i) || pthread_join(thread, NULL)) fail("thread");
+}
+
 int main(int count, char **arguments) {
     if (count < 3) return 2;
     const char *ready = realpath(".", NULL);
@@ -209,6 +261,8 @@ int main(int count, char **arguments) {
     if (!strcmp(arguments[1], "engines")) engines(path, arguments[3]);
     if (!strcmp(arguments[1], "rates")) rates(path);
     if (!strcmp(arguments[1], "events")) events(path);
+    if (!strcmp(arguments[1], "stacks")) stacks(path);
+    if (!strcmp(arguments[1], "threads")) threads(path);
     if (!strcmp(arguments[1], "foreign")) foreign(path, arguments + 3);
     puts("done");
     return 0;

@@ -5,7 +5,7 @@
 //! new range, and the old one is reused only after a delay.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     os::fd::{AsFd, AsRawFd},
     time::{Duration, Instant},
 };
@@ -70,6 +70,8 @@ pub struct UnwindMaps {
     resting: VecDeque<(Instant, u32, u32)>,
     resting_rows: VecDeque<(Instant, Place)>,
     in_use: HashMap<u32, (u32, u32)>,
+    /// Images of which no new stacks are sent.
+    full: HashSet<u32>,
     /// Counts updates of the walker's maps. A range may start where an earlier one did, and the walker's caches must
     /// not outlive it.
     generation: u32,
@@ -94,6 +96,7 @@ impl UnwindMaps {
             resting: VecDeque::new(),
             resting_rows: VecDeque::new(),
             in_use: HashMap::new(),
+            full: HashSet::new(),
             generation: 0,
         })
     }
@@ -166,7 +169,8 @@ impl UnwindMaps {
             self.mappings.bytes((first as usize + i) * MAPPING, MAPPING).copy_from_slice(bytes_of(&value));
         }
         self.generation = self.generation.wrapping_add(1).max(1);
-        let value = range { first, count: codes.len() as u32, generation: self.generation };
+        let full = u32::from(self.full.contains(&image));
+        let value = range { first, count: codes.len() as u32, generation: self.generation, full };
         self.ranges.update(&image.to_ne_bytes(), bytes_of(&value), MapFlags::ANY)?;
         if let Some((first, count)) = self.in_use.insert(image, (first, codes.len() as u32)) {
             self.resting.push_back((Instant::now(), first, count));
@@ -174,8 +178,14 @@ impl UnwindMaps {
         Ok(())
     }
 
+    /// Sends no new stacks of an image from its next update on. Returns whether that is new.
+    pub fn set_full(&mut self, image: u32) -> bool {
+        self.full.insert(image)
+    }
+
     /// Removes an ended image.
     pub fn forget(&mut self, image: u32) {
+        self.full.remove(&image);
         if let Some((first, count)) = self.in_use.remove(&image) {
             self.resting.push_back((Instant::now(), first, count));
         }

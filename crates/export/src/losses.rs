@@ -342,7 +342,7 @@ fn cause_sentence(cause: LossCause) -> &'static str {
             "thread is shown without the code that started it: too many threads|threads are shown without the code that started them: too many threads"
         }
         LossCause::StacksRefused => {
-            "stack was left out: its process has too many distinct ones|stacks were left out: their processes have too many distinct ones"
+            "launch or sample is shown without its stack: its process has too many distinct ones|launches and samples are shown without their stacks: their processes have too many distinct ones"
         }
         LossCause::MappingsRefused => {
             "mapped file was left out: too many mappings, and stacks end there|mapped files were left out: too many mappings, and stacks end there"

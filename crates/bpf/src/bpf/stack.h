@@ -143,7 +143,7 @@ static __always_inline u64 take_stack(void *ctx, struct scratch *scratch, struct
 		   regs->general[REGISTER_RBX]);
 	if (!kernel || !image->memory || (u64)BPF_CORE_READ(bpf_get_current_task_btf(), mm) == image->memory)
 		bpf_loop(MAX_USER_FRAMES, walk_one, &walker, 0);
-	if (scratch->unready && image->raw_left) {
+	if (scratch->unready && image->raw_left && !scratch->range.full) {
 		id = send_raw(scratch, regs, image_id, pid_tgid, time);
 		if (id) {
 			image->raw_left--;
@@ -154,6 +154,8 @@ static __always_inline u64 take_stack(void *ctx, struct scratch *scratch, struct
 	id = mix(scratch->hash, scratch->kernel_frames) | 1;
 	if (bpf_map_lookup_elem(&stacks_sent, &id))
 		goto sent;
+	if (scratch->range.full)
+		return STACK_LEFT_OUT;
 	record->type = RECORD_STACK;
 	record->image = image_id;
 	record->id = id;

@@ -49,6 +49,7 @@ static __always_inline void inherit_mappings(u32 parent, u32 child)
 	if (!range)
 		return;
 	copy = *range;
+	copy.full = 0;
 	bpf_map_update_elem(&mapping_ranges, &child, &copy, BPF_ANY);
 }
 

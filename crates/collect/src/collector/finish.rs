@@ -227,6 +227,7 @@ impl<S: Sink> Collector<S> {
             (LossCause::Handovers, self.handovers.as_ref().map_or(0, Handovers::unknown)),
             (LossCause::EnginesRefused, self.handovers.as_ref().map_or(0, Handovers::refused)),
             (LossCause::ThreadsRefused, self.handovers.as_ref().map_or(0, Handovers::threads_refused)),
+            (LossCause::StacksRefused, self.left_out),
             (LossCause::PythonRefused, self.pythons.as_ref().map_or(0, Pythons::refused)),
             (LossCause::PythonStacksUneven, self.pythons.as_ref().map_or(0, Pythons::uneven)),
         ] {

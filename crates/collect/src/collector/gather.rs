@@ -55,7 +55,7 @@ impl<S: Sink> Collector<S> {
             self.read_last_reported(&record);
             self.take_reported(record.time());
             for (pid, mapping) in self.images.up_to(record.time()) {
-                self.mapped(&mapping, pid);
+                self.mapped_by_record(&mapping, pid);
             }
             self.take(record);
         }
@@ -65,7 +65,7 @@ impl<S: Sink> Collector<S> {
         let mut settled = Vec::new();
         self.images.settle(|pid, mapping| settled.push((pid, mapping)));
         for (pid, mapping) in settled {
-            self.mapped(&mapping, pid);
+            self.mapped_by_record(&mapping, pid);
         }
         self.rescan();
         self.scan_waiting(&waiting);
@@ -251,6 +251,7 @@ impl<S: Sink> Collector<S> {
     }
 
     pub(super) fn died(&mut self, image: ProcessId) {
+        self.rescan.scanned.remove(&image);
         if let Some(trace) = &mut self.trace {
             trace.died(image);
         }

@@ -1,12 +1,12 @@
 //! The parts of a collector.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     time::{Duration, Instant},
 };
 
 use bpf::{Mappings, Recorder};
-use model::event::LossCause;
+use model::event::{LossCause, ProcessId};
 use symbols::Kept;
 
 use crate::{
@@ -63,6 +63,8 @@ pub struct Collector<S> {
     pub(super) images: Images,
     pub(super) reused: Reused,
     pub(super) rescan: Rescan,
+    /// How often a stack was not kept because its process has too many.
+    pub(super) left_out: u64,
     /// The losses that were reported.
     pub(super) reported_losses: BTreeMap<LossCause, u64>,
     /// Nanoseconds that one CPU sample represents; 0 if none are taken.
@@ -76,4 +78,6 @@ pub(super) struct Rescan {
     pub lost: u64,
     /// No scan before then.
     pub next: Option<Instant>,
+    /// When the mappings of each process were read last.
+    pub scanned: HashMap<ProcessId, u64>,
 }

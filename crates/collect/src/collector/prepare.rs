@@ -160,6 +160,7 @@ impl Prepared {
             images: Images::default(),
             reused: Reused::default(),
             rescan: Rescan::default(),
+            left_out: 0,
             reported_losses: BTreeMap::new(),
             period: self.period,
         }

@@ -232,10 +232,11 @@ impl<S: Sink> Collector<S> {
 
     /// Combines the native and the Python part of a launch's or sample's stack.
     pub fn whole_stack(&mut self, image: u32, native: u64, python: u64, time: u64) -> StackId {
-        let (image, is_new) = (ProcessId(image), |sink: &S, id| sink.owner(id).is_none());
+        let image = ProcessId(image);
         let native = self.native_stack(image, native, time);
-        let full = self.sink.is_full(image);
-        if full && is_new(&self.sink, Pythons::pair_id(native, python)) {
+        if self.sink.is_full(image) && self.sink.owner(Pythons::pair_id(native, python)).is_none() {
+            self.left_out += 1;
+            self.unwinding.set_full(image);
             return StackId::LEFT_OUT;
         }
         match &mut self.pythons {

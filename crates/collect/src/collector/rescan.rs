@@ -4,9 +4,9 @@
 use std::{os::fd::RawFd, time::Instant};
 
 use bpf::Mappings;
-use model::event::Mapping;
+use model::event::{Mapping, ProcessId};
 
-use super::parts::{Collector, Rescan};
+use super::parts::Collector;
 use crate::{process::procfs, sink::Sink};
 
 /// The time between two scans is at least this multiple of the time that a scan takes.
@@ -21,9 +21,9 @@ impl<S: Sink> Collector<S> {
             return;
         }
         for (pid, image) in self.images.all() {
-            self.add_unknown(pid, procfs::mappings(pid, image));
+            self.add_unknown(pid, image, procfs::mappings);
         }
-        self.rescan = Rescan { lost, next: Some(Instant::now() + begun.elapsed() * REST) };
+        (self.rescan.lost, self.rescan.next) = (lost, Some(Instant::now() + begun.elapsed() * REST));
     }
 
     /// Adds the mappings of processes that wait for the reply to their hello, if their records may have been lost: such a process
@@ -34,15 +34,26 @@ impl<S: Sink> Collector<S> {
         }
         let Some(sessions) = &self.sessions else { return };
         for (pid, image) in sessions.processes(waiting) {
-            self.add_unknown(pid, procfs::first_mappings(procfs::in_proc(pid), image));
+            self.add_unknown(procfs::in_proc(pid), image, procfs::first_mappings);
         }
     }
 
-    fn add_unknown(&mut self, pid: u32, mappings: Vec<Mapping>) {
-        for mapping in mappings {
+    /// Adds a mapping from the kernel's record of it, unless it was read before its record arrived: that says more, such as the
+    /// build id, but it must not count as another file.
+    pub(super) fn mapped_by_record(&mut self, mapping: &Mapping, pid: u32) {
+        let scanned = self.rescan.scanned.get(&mapping.process).is_some_and(|time| mapping.time <= *time);
+        if !(scanned && self.unwinding.knows(mapping)) {
+            self.mapped(mapping, pid);
+        }
+    }
+
+    fn add_unknown(&mut self, pid: u32, image: ProcessId, read: fn(u32, ProcessId) -> Vec<Mapping>) {
+        let now = bpf::now();
+        for mapping in read(pid, image) {
             if !self.unwinding.knows(&mapping) {
                 self.mapped(&mapping, pid);
             }
         }
+        self.rescan.scanned.insert(image, now);
     }
 }

@@ -237,6 +237,13 @@ impl Unwinding {
         }
     }
 
+    /// Sends no new stacks of an image from now on.
+    pub fn set_full(&mut self, image: ProcessId) {
+        if self.maps.set_full(image.0) {
+            self.renew(image);
+        }
+    }
+
     /// Returns the statistics of the tables compiled so far.
     pub fn tables(&self) -> Tables {
         self.tables

@@ -123,7 +123,7 @@ pub enum LossCause {
     FilesUnread = 60,
     /// Launches whose threads ended while they reported them.
     UnwrittenLaunches = 61,
-    /// Stacks beyond the limits of what is kept for a process, and for all.
+    /// Launches and samples whose stacks are beyond the limits of what is kept for a process, and for all.
     StacksRefused = 62,
     /// Mappings of files beyond these limits: stacks end there.
     MappingsRefused = 63,

@@ -74,7 +74,12 @@ struct range {
 	__u32 first;
 	__u32 count;
 	__u32 generation;
+	/* No further stacks of the image are kept: new ones are not sent. */
+	__u32 full;
 };
+
+/* Stands for a stack of such an image: `StackId::LEFT_OUT`. */
+#define STACK_LEFT_OUT ((__u64)-2)
 
 /*
  * What determined the walk of a launch's stack: the registers at the marker, and the words that were read. If they are
