@@ -47,6 +47,7 @@ const PACKETS: usize = 512;
 const PACKETS_OF_ONE: usize = 64;
 /// How long the welcome is delayed for unwind tables. The library waits twice as long.
 const MOST_DELAY: Duration = Duration::from_secs(10);
+const MOST_DELAY_OF_STARTED: Duration = Duration::from_millis(500);
 /// The most launches read from memory per round, and per round and connection.
 const LAUNCHES: usize = 1 << 16;
 const LAUNCHES_OF_ONE: usize = 4096;
@@ -266,13 +267,19 @@ impl Sessions {
         }
     }
 
-    /// Returns the connections that have sent a hello and wait for the reply. A process that warpscope has attached to runs
-    /// meanwhile: it waits until stacks can be walked (`walkable`), but not for ever.
-    pub fn waiting(&self, walkable: bool) -> Vec<RawFd> {
-        let ready = |c: &Connection| !c.attached || walkable || c.since.elapsed() > MOST_DELAY;
-        let waits =
-            |c: &&Connection| c.session.is_some() && !c.welcomed && (c.announced.is_some() || !self.calls) && ready(c);
+    /// Returns the connections that have sent a hello and wait for the reply.
+    pub fn waiting(&self) -> Vec<RawFd> {
+        let waits = |c: &&Connection| c.session.is_some() && !c.welcomed && (c.announced.is_some() || !self.calls);
         self.connections.iter().filter(waits).map(|c| c.socket.as_raw_fd()).collect()
+    }
+
+    /// Removes those that should wait longer, until the stacks of their process can be walked (`walkable`). Not for ever: a process
+    /// that warpscope has attached to runs meanwhile, the others do not.
+    pub fn keep_ready(&self, waiting: &mut Vec<RawFd>, walkable: &dyn Fn(ProcessId) -> bool) {
+        let most = |c: &Connection| if c.attached { MOST_DELAY } else { MOST_DELAY_OF_STARTED };
+        let ready = |c: &&Connection| walkable(c.process) || c.since.elapsed() > most(c);
+        let ready: Vec<RawFd> = self.connections.iter().filter(ready).map(|c| c.socket.as_raw_fd()).collect();
+        waiting.retain(|socket| ready.contains(socket));
     }
 
     /// Returns the processes of these connections.

@@ -33,7 +33,10 @@ impl<S: Sink> Collector<S> {
         let deadline = Instant::now() + FIRST_TABLES;
         // A signal that is not read, such as that of a child of ours, would make every wait end at once.
         let stopped = |collector: &Self| collector.signals.stop_requested() || Instant::now() >= deadline;
-        while waits && self.unwinding.is_compiling() && !stopped(self) {
+        let images = 1..=pids.len() as u32;
+        let compiling =
+            |collector: &Self| images.clone().any(|image| collector.unwinding.is_compiling(ProcessId(image)));
+        while waits && compiling(self) && !stopped(self) {
             if !self.gather() {
                 self.sleep(IDLE, None);
             }

@@ -25,10 +25,10 @@ impl<S: Sink> Collector<S> {
     /// is known. A mapping may be newer than all of them; [`Images`] keeps it until its process is known.
     pub fn gather(&mut self) -> bool {
         self.take_attached();
-        let waiting = match &mut self.sessions {
+        let mut waiting = match &mut self.sessions {
             Some(sessions) => {
                 sessions.accept();
-                sessions.waiting(!self.unwinding.is_compiling())
+                sessions.waiting()
             }
             None => Vec::new(),
         };
@@ -111,6 +111,7 @@ impl<S: Sink> Collector<S> {
         if let Some(sessions) = &mut self.sessions {
             // The walker now has everything that they had mapped when they sent their hello.
             if !more {
+                sessions.keep_ready(&mut waiting, &|image| !unwinding.is_compiling(image));
                 let mut calls = HashMap::new();
                 for announced in sessions.announced(&waiting) {
                     let socket = announced.socket;

@@ -134,7 +134,9 @@ impl Unwinding {
         if !modules.is_empty() {
             self.changed.insert(image);
         }
-        self.images.insert(image, Image { modules, replaced, ..Image::default() });
+        // The kernel's walker has them already. Many are not published again for a child that ends soon.
+        let published = (!modules.is_empty()).then(Instant::now);
+        self.images.insert(image, Image { modules, replaced, published, ..Image::default() });
     }
 
     /// Handles the end of an image; its stacks may not have been read yet.
@@ -220,9 +222,11 @@ impl Unwinding {
         }
     }
 
-    /// Whether tables of mapped files are being compiled, or are not published yet.
-    pub fn is_compiling(&self) -> bool {
-        !self.changed.is_empty() || self.files.values().any(|progress| matches!(progress, Progress::Queued))
+    /// Whether tables of files that an image has mapped are being compiled, or are not published yet.
+    pub fn is_compiling(&self, image: ProcessId) -> bool {
+        let is_queued = |id: &FileId| matches!(self.files.get(id), Some(Progress::Queued));
+        let files = self.images.get(&image).into_iter().flat_map(|image| image.modules.iter());
+        self.changed.contains(&image) || files.filter_map(|module| module.file).any(|id| is_queued(&id))
     }
 
     /// Returns the number of files whose table could not be compiled because the process that reads them failed.

@@ -26,11 +26,12 @@ pub struct Image {
 impl Image {
     /// Removes the modules at addresses that another file takes over. The last ones are remembered.
     pub fn replace(&mut self, start: u64, end: u64, time: u64) {
-        let overlaps = |m: &Module| m.end > start && m.start < end;
-        if !self.modules.iter().any(overlaps) {
+        let first = self.modules.partition_point(|m| m.end <= start);
+        let count = self.modules[first..].partition_point(|m| m.start < end);
+        if count == 0 {
             return;
         }
-        let gone = Arc::make_mut(&mut self.modules).extract_if(.., |m| overlaps(m));
+        let gone = Arc::make_mut(&mut self.modules).drain(first..first + count);
         self.replaced.extend(gone.map(|module| Replaced { module, until: time }));
         self.replaced.drain(..self.replaced.len().saturating_sub(MOST_REPLACED));
     }
