@@ -233,10 +233,10 @@ fn python_threads_appear_under_the_code_that_started_them() {
     for python in installed() {
         let stacks = threads(&python, "");
         for (kernel, boundary, outer) in [
-            ("started", "[started by start (threads.py:18)]", "starts (threads.py:18)"),
-            ("nested", "[started by start (threads.py:24)]", "nests (threads.py:30)"),
-            ("submitted", "[started by submit (threads.py:36)]", "submits (threads.py:36)"),
-            ("later", "[started by submit (threads.py:36)]", "submits (threads.py:36)"),
+            ("started", "[started by start (threads.py:24)]", "starts (threads.py:24)"),
+            ("nested", "[started by start (threads.py:30)]", "nests (threads.py:36)"),
+            ("submitted", "[started by submit (threads.py:42)]", "submits (threads.py:42)"),
+            ("later", "[started by submit (threads.py:42)]", "submits (threads.py:42)"),
         ] {
             let stack = &stacks[kernel];
             let at = stack.iter().rposition(|frame| frame.starts_with("[started by ")).expect("a boundary");

@@ -1,6 +1,12 @@
 //! Results inside pid, mount and user namespaces, as in containers, are the same as outside.
 
-use std::{fs, process::Command};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    process::Command,
+};
+
+use serde_json::Value;
 
 use crate::support::{
     Ended, Scene,
@@ -9,7 +15,8 @@ use crate::support::{
     jsonl::Events,
     oracle::{Kind, Walk},
     program,
-    programs::{WARPSCOPE, libraries},
+    programs::{WARPSCOPE, libraries, sources},
+    pythons::installed,
     scene::{lost, number},
     truth::Truth,
 };
@@ -24,7 +31,7 @@ fn unshare(scene: &Scene, namespaces: &[&str], command: &[&str]) -> Command {
 const PID_NAMESPACE: [&str; 3] = ["--pid", "--fork", "--mount-proc"];
 
 /// Records the ground-truth program, with warpscope in the namespaces of `outside` and the program in those of `inside`. Asserts
-/// that every kernel is under its path, that every count equals the GPU's, and that CPU samples exist and have names.
+/// that every kernel is under its path and its thread, that every count equals the GPU's, and that CPU samples exist and have names.
 #[track_caller]
 fn assert_exact(scene: &Scene, outside: &[&str], inside: &[&str]) -> Events {
     let walk = Walk { processes: 2, threads: 4, streams: 2, devices: 2, launches: 1_000, graphs: false };
@@ -50,7 +57,30 @@ fn assert_exact(scene: &Scene, outside: &[&str], inside: &[&str]) -> Events {
     let sampled = folded.lines().filter(ours).filter(|line| !line.contains("[GPU")).count();
     assert!(number(&report, "cpu_samples") > 0 && sampled > 0, "{folded}");
     assert_eq!(lost(&report), 0, "{}", report["lost"]);
-    Events::read(&scene.read("x.jsonl"))
+    let events = Events::read(&scene.read("x.jsonl"));
+    assert_eq!(launches_by_thread(&events), vec![walk.launches; (walk.processes * walk.threads) as usize]);
+    let (_, tid) = thread(events.of("launch").next().expect("a launch"));
+    let part =
+        scene.warpscope(&["report", "--json", "--tid", &tid.to_string(), "x.wscope"]).output().expect("a report");
+    let part: Value = serde_json::from_slice(&part.stdout).expect("a report");
+    assert_eq!((number(&part, "launches"), number(&part, "matched")), (walk.launches, walk.launches));
+    events
+}
+
+fn thread(event: &Value) -> (u64, u64) {
+    (number(event, "pid"), number(event, "tid"))
+}
+
+/// The number of launches of each thread that launches. Each is one of the threads that were created.
+#[track_caller]
+fn launches_by_thread(events: &Events) -> Vec<u64> {
+    let created: BTreeSet<_> = events.of("thread").map(thread).collect();
+    let mut launches = BTreeMap::new();
+    for launch in events.of("launch") {
+        *launches.entry(thread(launch)).or_default() += 1;
+    }
+    assert!(launches.keys().all(|thread| created.contains(thread)), "{:?} of {created:?}", launches.keys());
+    launches.into_values().collect()
 }
 
 /// Check that warpscope in a pid namespace is exact, and uses the process ids of that namespace.
@@ -81,6 +111,85 @@ fn record_of_a_container_is_exact() {
 fn record_of_a_container_in_a_container_is_exact() {
     let scene = Scene::new();
     assert_exact(&scene, &PID_NAMESPACE, &["unshare", "--pid", "--fork", "--mount-proc"]);
+}
+
+const CONTAINER: [&str; 6] = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"];
+
+/// Records a program in a container.
+fn record_contained(scene: &Scene, options: &str, command: &str) -> Events {
+    let options = format!("--sim -q --gpu-only {options} -o x.wscope -o x.jsonl");
+    let mut run = scene.record(&options, &format!("{} {command}", CONTAINER.join(" ")));
+    Ended::of(run.env("WARPSCOPE_SIM", "kernel_ns=3us")).exits(0);
+    let report = scene.report("x.wscope");
+    assert_eq!(lost(&report), 0, "{}", report["lost"]);
+    Events::read(&scene.read("x.jsonl"))
+}
+
+/// Check that launches whose stacks are not taken have their threads.
+#[test]
+fn sampled_launches_of_a_container_have_their_threads() {
+    let scene = Scene::new();
+    let command = format!("env WARPSCOPE_SAMPLING=4,0 {} 3 2000", program("sampled"));
+    let events = record_contained(&scene, "", &command);
+    let sampled = events.of("launch").filter(|launch| events.stack(launch).contains(&"launch")).count();
+    assert!((100..3_000).contains(&sampled), "{sampled}");
+    assert_eq!(launches_by_thread(&events), [2_000; 3]);
+}
+
+/// The threads of each kernel, and those of each NVTX range, by name.
+fn threads_by_name(events: &Events) -> BTreeMap<String, BTreeSet<(u64, u64)>> {
+    let mut threads: BTreeMap<String, BTreeSet<_>> = BTreeMap::new();
+    for kernel in events.of("kernel") {
+        let name = kernel["name"].as_str().expect("a name").to_owned();
+        threads.entry(name).or_default().insert(thread(events.launch_of(kernel)));
+    }
+    for range in events.of("range") {
+        let name = range["path"][0].as_str().expect("a path").to_owned();
+        threads.entry(name).or_default().insert(thread(range));
+    }
+    threads
+}
+
+#[track_caller]
+fn assert_own_threads(events: &Events, count: usize) {
+    let threads = threads_by_name(events);
+    let distinct: BTreeSet<_> = threads.values().flatten().collect();
+    assert_eq!((threads.len(), distinct.len()), (count, count), "{threads:?}");
+    assert!(threads.values().all(|threads| threads.len() == 1), "{threads:?}");
+    assert_eq!((events.of("launch").count(), events.of("range").count()), (count * 20, count));
+    assert_eq!(launches_by_thread(events), vec![20; count]);
+}
+
+/// Check that threads that end at once have their launches and NVTX ranges.
+#[test]
+fn short_threads_of_a_container_have_their_launches() {
+    let scene = Scene::new();
+    let events = record_contained(&scene, "--nvtx", &format!("{} 300 20", program("short_threads")));
+    assert_own_threads(&events, 300);
+}
+
+/// Check the same if all have the same id in their namespace.
+#[test]
+fn threads_with_the_same_inner_id_are_distinguished() {
+    let scene = Scene::new();
+    let events = record_contained(&scene, "--nvtx", &format!("{} 50 20 again", program("short_threads")));
+    assert_own_threads(&events, 50);
+}
+
+/// Check that Python's threads in a container appear under the code that started them.
+#[test]
+fn python_threads_of_a_container_have_their_starts() {
+    let python = installed().pop().expect("a Python");
+    let scene = Scene::new();
+    let script = sources().join("programs/threads.py").canonicalize().expect("it is there");
+    let events = record_contained(&scene, "", &format!("{python} {} 200", script.display()));
+    let mut launches = 0;
+    for launch in events.of("launch").filter(|launch| number(launch, "pid") != number(launch, "tid")) {
+        let stack = events.stack(launch);
+        assert!(stack.iter().any(|frame| frame.starts_with("[started by ")), "{stack:#?}");
+        launches += 1;
+    }
+    assert_eq!(launches, 4 * 200);
 }
 
 /// Check a mount namespace in which the program is at a path that does not exist outside.

@@ -1,15 +1,21 @@
 """Launches kernels on threads: of `threading`, of a thread that such a thread starts, and of a pool. Each kernel is named after
-how its thread got to run. The first kernel is launched on the main thread, before any thread is started."""
+how its thread got to run. The first kernel is launched on the main thread, before any thread is started.
+
+    threads.py [LAUNCHES]   of each kernel"""
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from cudart import ONE, cudart, register
 
+LAUNCHES = int(sys.argv[1]) if len(sys.argv) > 1 else 1
+
 
 def work(name):
-    if cudart.cudaLaunchKernel(register(name), ONE, ONE, None, 0, None):
-        sys.exit(3)
+    host = register(name)
+    for _ in range(LAUNCHES):
+        if cudart.cudaLaunchKernel(host, ONE, ONE, None, 0, None):
+            sys.exit(3)
     cudart.cudaDeviceSynchronize()
 
 

@@ -119,6 +119,8 @@ pub struct NewImage {
     pub time: u64,
     /// The process.
     pub pid: u32,
+    /// The id that it knows itself by, if it has its own pid namespace; otherwise 0.
+    pub inner: u32,
     /// Its short name.
     pub comm: String,
 }
@@ -185,10 +187,14 @@ pub enum Record {
         image: u32,
         /// The thread.
         tid: u32,
+        /// The id that it knows itself by, if it has its own pid namespace; otherwise 0.
+        inner: u32,
+        /// When.
+        time: u64,
         /// Its name.
         comm: String,
     },
-    /// A thread of a Python process has ended.
+    /// A thread of a Python process, or of one in its own pid namespace, has ended.
     ThreadEnd {
         /// Its process image.
         image: u32,
@@ -196,6 +202,8 @@ pub enum Record {
         time: u64,
         /// The thread.
         tid: u32,
+        /// As in [`Record::Thread`].
+        inner: u32,
     },
     /// A process image has ended.
     Exit {
@@ -291,7 +299,7 @@ impl Record {
             Self::Tensor(tensor) => tensor.time,
             Self::Handover(call) | Self::Forward(call) | Self::Task(call) => call.time,
             Self::Started(start) => start.time,
-            Self::ThreadEnd { time, .. } => *time,
+            Self::Thread { time, .. } | Self::ThreadEnd { time, .. } => *time,
             _ => 0,
         }
     }
@@ -345,21 +353,21 @@ impl Record {
                 Self::Sample { image, stack, python, time, tid, cpu, cause: Cause::of(cause) }
             }
             record_type::RECORD_PROCESS => {
-                let process_record { image, parent, origin, time, pid, comm, .. } = contract::read(bytes)?;
+                let process_record { image, parent, origin, time, pid, inner, comm, .. } = contract::read(bytes)?;
                 let origin = match process_origin(origin) {
                     process_origin::ORIGIN_EXEC => Origin::Exec,
                     process_origin::ORIGIN_FOUND => Origin::Found,
                     _ => Origin::Fork,
                 };
-                Self::Process(NewImage { image, parent, origin, time, pid, comm: contract::text(&comm) })
+                Self::Process(NewImage { image, parent, origin, time, pid, inner, comm: contract::text(&comm) })
             }
             record_type::RECORD_THREAD => {
-                let thread_record { image, tid, comm, .. } = contract::read(bytes)?;
-                Self::Thread { image, tid, comm: contract::text(&comm) }
+                let thread_record { image, tid, inner, time, comm, .. } = contract::read(bytes)?;
+                Self::Thread { image, tid, inner, time, comm: contract::text(&comm) }
             }
             record_type::RECORD_THREAD_END => {
-                let exit_record { image, time, pid: tid, .. } = contract::read(bytes)?;
-                Self::ThreadEnd { image, time, tid }
+                let exit_record { image, time, pid: tid, inner, .. } = contract::read(bytes)?;
+                Self::ThreadEnd { image, time, tid, inner }
             }
             record_type::RECORD_EXIT => {
                 let exit_record { image, time, pid, .. } = contract::read(bytes)?;

@@ -35,6 +35,8 @@ pub use silent::refusal_sentence;
 pub use socket::is_pair_of;
 use socket::{accept, credentials, receive, send_byte, send_with};
 
+use crate::process::thread_ids::ThreadIds;
+
 /// The most connections at once, in total and per process. A process has one injected library.
 const MOST_CONNECTIONS: usize = 4096;
 const MOST_OF_PROCESS: usize = 16;
@@ -51,6 +53,8 @@ const MOST_DELAY_OF_STARTED: Duration = Duration::from_millis(500);
 /// The most launches read from memory per round, and per round and connection.
 const LAUNCHES: usize = 1 << 16;
 const LAUNCHES_OF_ONE: usize = 4096;
+/// The most messages that wait until their thread is known.
+const MOST_AWAITING: usize = 4096;
 /// The most memory for known stacks of all sessions.
 const MOST_KNOWN_BYTES: usize = 64 << 20;
 
@@ -75,7 +79,10 @@ pub struct Sessions {
     /// The calls in progress that hand work over, for processes to read; without it every launch goes through the probe.
     handed_calls: Option<OwnedFd>,
     /// Memory of connections that were closed, to be read once more.
-    left: Vec<(SessionId, ProcessId, Launches)>,
+    left: Vec<(Sender, Launches)>,
+    /// Events whose threads are not known yet, with the process that sent them: they may have begun since the probes' records were
+    /// read.
+    awaiting: Vec<(Sender, Event)>,
     /// The first few processes of other users that tried to connect, and their users.
     rejected_peers: Vec<(u32, u32)>,
     /// CUDA processes without a session.
@@ -106,6 +113,15 @@ pub struct Announced {
     pub functions: Vec<(u16, String)>,
 }
 
+/// A process that has a session.
+#[derive(Clone, Copy, Debug)]
+struct Sender {
+    session: SessionId,
+    process: ProcessId,
+    /// As in [`ReportedLaunch`].
+    renamed: bool,
+}
+
 /// A launch that a thread reported by itself, because it recognised its stacks.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportedLaunch {
@@ -113,6 +129,8 @@ pub struct ReportedLaunch {
     pub session: SessionId,
     /// The process image.
     pub process: ProcessId,
+    /// The process knows itself by another pid than ours: its ids of threads are others, too.
+    pub renamed: bool,
     /// What the process wrote.
     pub launch: wire::launches::Launch,
 }
@@ -137,6 +155,44 @@ pub struct RecognisedLaunches {
     pub unprobed: u64,
     /// Launches that the probe saw.
     pub probed: u64,
+}
+
+impl Sender {
+    fn of(connection: &Connection) -> Option<Self> {
+        let session = connection.session?;
+        Some(Self { session, process: connection.process, renamed: connection.is_renamed() })
+    }
+
+    fn reported(self, launch: wire::launches::Launch) -> ReportedLaunch {
+        let Self { session, process, renamed } = self;
+        ReportedLaunch { session, process, renamed, launch }
+    }
+
+    /// Translates the id of an event's thread; false if it is not known.
+    fn translate(self, event: &mut Event, threads: &ThreadIds) -> bool {
+        let Some((tid, time)) = thread_of(event) else { return true };
+        let outer = threads.outer(self.process, self.renamed, *tid, time);
+        *tid = outer.unwrap_or(*tid);
+        outer.is_some()
+    }
+}
+
+/// The thread that a process names in an event, and when it did so.
+fn thread_of(event: &mut Event) -> Option<(&mut u32, u64)> {
+    match event {
+        Event::Launch(launch) => Some((&mut launch.tid, launch.time)),
+        Event::Range(range) => Some((&mut range.tid, range.end)),
+        _ => None,
+    }
+}
+
+/// Removes the thread from an event, and counts this: its number means another thread here.
+fn without_thread(mut event: Event, refused: &mut Refused) -> Event {
+    refused.count(LossCause::UnknownThreads);
+    if let Some((tid, _)) = thread_of(&mut event) {
+        *tid = 0;
+    }
+    event
 }
 
 /// Why we close a connection.
@@ -174,6 +230,7 @@ impl Sessions {
             recognised: RecognisedLaunches::default(),
             handed_calls: None,
             left: Vec::new(),
+            awaiting: Vec::new(),
             rejected_peers: Vec::new(),
             silent: Silent::attached(pids),
             machine: Machine::default(),
@@ -346,6 +403,20 @@ impl Sessions {
         self.connections.iter().any(Connection::is_open)
     }
 
+    /// Passes on the events that wait for their threads, which are known by now if they ever are. `threads` are those that began before the
+    /// probes' records were read, which was after the events arrived.
+    fn push_awaiting(&mut self, threads: &ThreadIds, push: &mut dyn FnMut(Event)) {
+        for (sender, mut event) in self.awaiting.drain(..) {
+            let known = sender.translate(&mut event, threads);
+            push(if known { event } else { without_thread(event, &mut self.refused) });
+        }
+    }
+
+    /// Counts a launch whose thread is not known.
+    pub fn count_unknown_thread(&mut self, unknown: bool) {
+        self.refused.add(LossCause::UnknownThreads, unknown.into());
+    }
+
     /// Counts a launch that named a stack of another process.
     pub fn count_foreign(&mut self) {
         self.refused.count(LossCause::ForeignStacks);
@@ -405,17 +476,17 @@ impl Sessions {
 
     /// Reads the launches that threads have reported by themselves. Returns `true` if there may be more.
     pub fn read_launches(&mut self, each: &mut dyn FnMut(ReportedLaunch)) -> bool {
-        for (session, process, mut launches) in self.left.drain(..) {
-            let lost = launches.read_rest(&mut |launch| each(ReportedLaunch { session, process, launch }));
+        for (sender, mut launches) in self.left.drain(..) {
+            let lost = launches.read_rest(&mut |launch| each(sender.reported(launch)));
             self.refused.add(LossCause::UnwrittenLaunches, lost);
         }
         let mut left = LAUNCHES;
         let count = self.connections.len();
         for index in (0..count).map(|at| (self.first + at) % count) {
             let connection = &mut self.connections[index];
-            let (process, most) = (connection.process, left.min(LAUNCHES_OF_ONE));
-            if let (Some(session), Some(launches)) = (connection.session, &mut connection.launches) {
-                left -= launches.read(most, &mut |launch| each(ReportedLaunch { session, process, launch }));
+            let most = left.min(LAUNCHES_OF_ONE);
+            if let (Some(sender), Some(launches)) = (Sender::of(connection), &mut connection.launches) {
+                left -= launches.read(most, &mut |launch| each(sender.reported(launch)));
             }
         }
         left == 0
@@ -424,8 +495,8 @@ impl Sessions {
     /// Reads the last launches of a process image that has ended.
     pub fn read_last_launches(&mut self, process: ProcessId, each: &mut dyn FnMut(ReportedLaunch)) {
         for connection in self.connections.iter_mut().filter(|connection| connection.process == process) {
-            if let (Some(session), Some(mut launches)) = (connection.session, connection.launches.take()) {
-                let lost = launches.read_rest(&mut |launch| each(ReportedLaunch { session, process, launch }));
+            if let (Some(sender), Some(mut launches)) = (Sender::of(connection), connection.launches.take()) {
+                let lost = launches.read_rest(&mut |launch| each(sender.reported(launch)));
                 self.refused.add(LossCause::UnwrittenLaunches, lost);
             }
         }
@@ -443,12 +514,13 @@ impl Sessions {
 
     /// Ends the recording. Launches may belong to sessions that never sent a [`wire::Hello`], for example of a process
     /// that was killed at once: these are reported as sessions truncated at their beginning.
-    pub fn finish(&mut self, push: &mut dyn FnMut(Event)) {
+    pub fn finish(&mut self, threads: &ThreadIds, push: &mut dyn FnMut(Event)) {
         let silent = self.ids.values().map(|(id, _)| *id).filter(|id| !self.greeted.contains(id));
         for id in silent {
             push(Event::Session(Session { id, process: ProcessId(0), cupti: 0, driver: 0 }));
         }
         self.connections.iter_mut().for_each(|connection| connection.stalls.pass_on(push));
+        self.push_awaiting(threads, push);
         self.count_refused(push);
         self.silent.finish(&self.rejected_peers, push);
     }
@@ -465,13 +537,18 @@ impl Sessions {
     }
 
     /// Reads pending messages, either from all connections (`accept_hellos`) or only from those that have sent a hello.
-    /// `image_of` returns the image that a pid runs. Returns `true` if anything was read.
+    /// `image_of` returns the image that a pid runs; `threads` are those that began before the probes' records were read. Returns
+    /// `true` if anything was read.
     pub fn read(
         &mut self,
         accept_hellos: bool,
         image_of: &dyn Fn(u32) -> Option<ProcessId>,
+        threads: &ThreadIds,
         push: &mut dyn FnMut(Event),
     ) -> bool {
+        if accept_hellos {
+            self.push_awaiting(threads, push);
+        }
         let mut any = false;
         let mut left = PACKETS;
         let count = self.connections.len();
@@ -497,7 +574,7 @@ impl Sessions {
                         any = true;
                         left -= 1;
                         let packet = std::mem::take(&mut self.packet);
-                        let sound = self.packet(index, &packet[..length], image_of, push);
+                        let sound = self.packet(index, &packet[..length], (image_of, threads), push);
                         self.packet = packet;
                         if let Err(why) = sound {
                             // Both sides come from one binary: the sender of this is not our library.
@@ -528,7 +605,7 @@ impl Sessions {
         for index in closed {
             let mut closed = self.connections.swap_remove(index);
             closed.stalls.pass_on(push);
-            self.left.extend(closed.session.zip(closed.launches.take()).map(|(id, rest)| (id, closed.process, rest)));
+            self.left.extend(Sender::of(&closed).zip(closed.launches.take()));
         }
         self.count_refused(push);
         any
@@ -538,7 +615,7 @@ impl Sessions {
         &mut self,
         index: usize,
         mut packet: &[u8],
-        image_of: &dyn Fn(u32) -> Option<ProcessId>,
+        (image_of, threads): (&dyn Fn(u32) -> Option<ProcessId>, &ThreadIds),
         push: &mut dyn FnMut(Event),
     ) -> Result<(), Rejection> {
         while let Some(message) = Message::next(&mut packet)? {
@@ -581,7 +658,14 @@ impl Sessions {
                         if let Event::Device(device) = &mut event {
                             device.identity.machine_index = self.machine.index(device.identity.gpu);
                         }
-                        push(event);
+                        let sender = Sender { session, process: connection.process, renamed: connection.is_renamed() };
+                        if sender.translate(&mut event, threads) {
+                            push(event);
+                        } else if self.awaiting.len() < MOST_AWAITING {
+                            self.awaiting.push((sender, event));
+                        } else {
+                            push(without_thread(event, &mut self.refused));
+                        }
                     }
                 }
                 Err(cause) => self.refused.count(cause),

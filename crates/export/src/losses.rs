@@ -328,6 +328,9 @@ fn cause_sentence(cause: LossCause) -> &'static str {
         LossCause::UnwrittenLaunches => {
             "launch was lost: its thread ended while it reported it|launches were lost: their threads ended while they reported them"
         }
+        LossCause::UnknownThreads => {
+            "launch, call or range is shown without its thread: the id of a thread in another pid namespace is not known|launches, calls and ranges are shown without their threads: the ids of threads in other pid namespaces are not known"
+        }
         LossCause::RingWaits => "wait was lost: the ring buffer was full|waits were lost: the ring buffer was full",
         LossCause::Handovers => {
             "launch or CPU sample of PyTorch's autograd or of XLA appears under its own thread: it is not known which call caused it|launches and CPU samples of PyTorch's autograd or of XLA appear under their own threads: it is not known which calls caused them"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Process ids in the recorder's pid namespace. The kernel's mapping records, socket credentials and /proc use the
- * recorder's ids, so records use them too. Maps are keyed by ids of the initial namespace.
+ * recorder's ids, so records use them too. Maps are keyed by ids of the initial namespace. The injected library sends the ids
+ * that its process knows: records of threads have both (inner_tid).
  */
 #ifndef WARPSCOPE_NAMESPACE_H
 #define WARPSCOPE_NAMESPACE_H
@@ -48,6 +49,19 @@ static __always_inline u32 own_tid(struct task_struct *task)
 	if (!recorder_level)
 		return BPF_CORE_READ(task, pid);
 	return own_number(BPF_CORE_READ(task, thread_pid));
+}
+
+/* The id that a thread knows itself by, if its pid namespace is not the recorder's; otherwise 0. */
+static __always_inline u32 inner_tid(struct task_struct *task)
+{
+	struct pid *pid = BPF_CORE_READ(task, thread_pid);
+	u32 level = pid ? BPF_CORE_READ(pid, level) : MOST_LEVELS;
+	struct upid *id;
+
+	if (level >= MOST_LEVELS)
+		return 0;
+	id = id_at(pid, level);
+	return (u64)BPF_CORE_READ(id, ns) == recorder_namespace ? 0 : BPF_CORE_READ(id, nr);
 }
 
 /* Like bpf_get_current_pid_tgid(), whose result is passed in. */

@@ -12,12 +12,14 @@
 #include "repeated.h"
 #include "stack.h"
 
-static __always_inline void send_thread(u32 image, u32 tid, const char *comm)
+static __always_inline void send_thread(u32 image, struct task_struct *task, const char *comm)
 {
 	struct thread_record record = {
 		.type = RECORD_THREAD,
 		.image = image,
-		.tid = tid,
+		.tid = own_tid(task),
+		.inner = inner_tid(task),
+		.time = bpf_ktime_get_ns(),
 	};
 
 	bpf_probe_read_kernel_str(record.comm, sizeof(record.comm), comm);
@@ -41,6 +43,7 @@ static __always_inline void new_image(struct task_struct *task, u32 parent, u32 
 		.origin = origin,
 		.time = bpf_ktime_get_ns(),
 		.pid = own_tgid(task),
+		.inner = inner_tid(BPF_CORE_READ(task, group_leader)),
 	};
 
 	if (origin == ORIGIN_FORK) {
@@ -85,7 +88,7 @@ int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child
 	if (from != tgid)
 		new_image(child, image->id, ORIGIN_FORK);
 	else if (!image->children_only)
-		send_thread(image->id, own_tid(child), child->comm);
+		send_thread(image->id, child, child->comm);
 	return 0;
 }
 
@@ -122,8 +125,23 @@ int BPF_PROG(thread_rename, struct task_struct *task, const char *comm)
 	struct image *image = image_of(BPF_CORE_READ(task, tgid));
 
 	if (image && !callers_only)
-		send_thread(image->id, own_tid(task), comm);
+		send_thread(image->id, task, comm);
 	return 0;
+}
+
+/* A thread in its own pid namespace has ended: its id may be used again. */
+static __always_inline void end_inner(struct task_struct *task, u32 image)
+{
+	struct exit_record record = {
+		.type = RECORD_THREAD_END,
+		.image = image,
+		.time = bpf_ktime_get_ns(),
+		.pid = own_tid(task),
+		.inner = inner_tid(task),
+	};
+
+	if (record.inner)
+		send(&record, sizeof(record), wake_seldom(), LOSS_PROCESS);
 }
 
 SEC("tp_btf/sched_process_exit")
@@ -139,6 +157,8 @@ int BPF_PROG(process_exit, struct task_struct *task)
 	}
 	if (image)
 		end_handing_of(task, image);
+	if (image && !callers_only && !image->children_only)
+		end_inner(task, image->id);
 	/* The process ends with its last thread. */
 	if (image && !BPF_CORE_READ(task, signal, live.counter))
 		end_image(task, image->id);

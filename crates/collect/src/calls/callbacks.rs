@@ -23,6 +23,7 @@ use self::{
     thread::{Held, Thread, Timed},
 };
 use super::rings::Rings;
+use crate::process::thread_ids::ThreadIds;
 
 pub use traced::{Traced, exported_name, has_callback};
 
@@ -73,8 +74,8 @@ impl Callbacks {
         self.processes.push(Reporting {
             process,
             session,
-            pid,
-            own_pid,
+            renamed: pid != own_pid,
+            threadless: 0,
             rings,
             ids: functions.iter().map(|(_, _, traced)| traced.id).collect(),
             functions: functions.into_iter().map(|(number, _, traced)| (number, traced)).collect(),
@@ -138,7 +139,12 @@ impl Callbacks {
     }
 
     /// Reads what processes have reported. Returns whether there may be more. `probed` converts a probed call to an event.
-    pub fn read(&mut self, probed: &mut dyn FnMut(CallRecord) -> Option<Event>, push: &mut dyn FnMut(Event)) -> bool {
+    pub fn read(
+        &mut self,
+        ids: &ThreadIds,
+        probed: &mut dyn FnMut(CallRecord) -> Option<Event>,
+        push: &mut dyn FnMut(Event),
+    ) -> bool {
         let mut events: Vec<Timed> = Vec::new();
         let mut left = MOST_EVENTS;
         for reporting in &mut self.processes {
@@ -148,7 +154,7 @@ impl Callbacks {
                 reporting.rings.note_written();
                 noted = u64::MAX;
             }
-            left -= reporting.read((left, noted), &mut held, probed, &mut events);
+            left -= reporting.read((left, noted), ids, &mut held, probed, &mut events);
             if !held.is_empty() {
                 self.held.insert(reporting.process, held);
             }
@@ -189,7 +195,7 @@ mod tests {
         assert!(file.expect("memory").is_some());
         callbacks.ended(process);
         assert!(callbacks.has(process) && callbacks.reports(process, function));
-        callbacks.read(&mut |_| None, &mut |_| {});
+        callbacks.read(&ThreadIds::default(), &mut |_| None, &mut |_| {});
         assert!(!callbacks.has(process) && callbacks.reports(process, function));
         assert!(!callbacks.reports(process, FunctionId(4)) && !callbacks.reports(ProcessId(8), function));
     }

@@ -176,7 +176,7 @@ impl<S: Sink> Collector<S> {
             handovers.finish(sink, &|number| pythons?.named(number).cloned());
         }
         if let Some(sessions) = &mut self.sessions {
-            sessions.finish(&mut |event| sink.push(&event));
+            sessions.finish(&self.thread_ids, &mut |event| sink.push(&event));
             self.kept.cubins.extend(sessions.take_cubins());
         }
         if let Some(events) = &self.events {

@@ -74,7 +74,7 @@ impl<S: Sink> Collector<S> {
         }
         let sink = &mut self.sink;
         if let Some(trace) = &mut self.trace {
-            any |= trace.read_reported(&mut |event| sink.push(&event));
+            any |= trace.read_reported(&self.thread_ids, &mut |event| sink.push(&event));
         }
         if let Some(trace) = &mut self.trace {
             trace.forget_gone();
@@ -133,7 +133,8 @@ impl<S: Sink> Collector<S> {
             // A connection without a hello waits until the record of its process has been read. The others must not
             // wait for a ring that never empties: their queues are short, and their exits wait for us.
             let accept_hellos = !more;
-            any |= sessions.read(accept_hellos, &|pid| images.of_peer(pid), &mut |event| sink.push(&event));
+            let of_peer = |pid| images.of_peer(pid);
+            any |= sessions.read(accept_hellos, &of_peer, &self.thread_ids, &mut |event| sink.push(&event));
         }
         if !more {
             self.images.forget_ended();
@@ -198,6 +199,9 @@ impl<S: Sink> Collector<S> {
         if let Some(pythons) = &mut self.pythons {
             pythons.born(image, None);
         }
+        for (inner, outer) in procfs::inner_threads(pid) {
+            self.thread_ids.began(image, inner, outer, 0);
+        }
         procfs::describe(pid, image, time, comm, |event| self.sink.push(&event));
         for mapping in procfs::mappings(pid, image) {
             self.mapped(&mapping, pid);
@@ -259,6 +263,7 @@ impl<S: Sink> Collector<S> {
         self.unwinding.died(image);
         self.reused.died(image);
         self.kept.died(image);
+        self.thread_ids.died(image);
         if let Some(pythons) = &mut self.pythons {
             pythons.died(image);
         }

@@ -17,7 +17,7 @@ use crate::{
     gpu_counters::Readings,
     handover::Handovers,
     memory::Memory,
-    process::{images::Images, reused::Reused},
+    process::{images::Images, reused::Reused, thread_ids::ThreadIds},
     sessions::{ReportedLaunch, Sessions},
     stacks::{python::Pythons, unwinding::Unwinding},
 };
@@ -61,6 +61,7 @@ pub struct Collector<S> {
     /// Called for each process that it has attached to, with the longest stop of a thread.
     pub on_attached: fn(u32, Duration),
     pub(super) images: Images,
+    pub(super) thread_ids: ThreadIds,
     pub(super) reused: Reused,
     pub(super) rescan: Rescan,
     /// How often a stack was not kept because its process has too many.

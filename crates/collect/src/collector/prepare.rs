@@ -17,7 +17,7 @@ use crate::{
     command::{limits, signals::Signals},
     gpu_counters::Readings,
     handover::Handovers,
-    process::{images::Images, procfs, reused::Reused},
+    process::{images::Images, procfs, reused::Reused, thread_ids::ThreadIds},
     sessions::Sessions,
     sink::Sink,
     stacks::{
@@ -158,6 +158,7 @@ impl Prepared {
             attaching: None,
             on_attached: |_, _| {},
             images: Images::default(),
+            thread_ids: ThreadIds::default(),
             reused: Reused::default(),
             rescan: Rescan::default(),
             left_out: 0,

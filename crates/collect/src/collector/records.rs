@@ -73,17 +73,23 @@ impl<S: Sink> Collector<S> {
                 weight: self.period,
             })),
             Record::Process(new) if new.origin == Origin::Found => {
+                self.thread_ids.began(ProcessId(new.image), new.inner, new.pid, new.time);
                 self.adopt(new.pid, ProcessId(new.image), new.time, &new.comm);
                 None
             }
             Record::Process(new) => Some(self.born(new)),
-            Record::ThreadEnd { image, tid, .. } => {
+            Record::ThreadEnd { image, tid, inner, .. } => {
+                self.thread_ids.ended(ProcessId(image), inner);
                 if let Some(handovers) = &mut self.handovers {
                     handovers.thread_ended(ProcessId(image), tid);
                 }
                 None
             }
-            Record::Thread { image, tid, comm } => Some(Event::Thread(Thread { process: ProcessId(image), tid, comm })),
+            Record::Thread { image, tid, inner, time, comm } => {
+                let process = ProcessId(image);
+                self.thread_ids.began(process, inner, tid, time);
+                Some(Event::Thread(Thread { process, tid, comm }))
+            }
             Record::Exit { image, time, pid } => {
                 self.images.died(pid, time);
                 self.died(ProcessId(image));
@@ -187,8 +193,9 @@ impl<S: Sink> Collector<S> {
     }
 
     /// Adds an image that a fork or an exec has created.
-    fn born(&mut self, NewImage { image, parent, origin, time, pid, comm }: NewImage) -> Event {
+    fn born(&mut self, NewImage { image, parent, origin, time, pid, inner, comm }: NewImage) -> Event {
         let (id, parent) = (ProcessId(image), ProcessId(parent));
+        self.thread_ids.began(id, inner, pid, time);
         self.images.born(pid, id, time, origin == Origin::Exec);
         let forked_from = (origin == Origin::Fork).then_some(parent);
         self.unwinding.born(id, forked_from);

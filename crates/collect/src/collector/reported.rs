@@ -85,14 +85,17 @@ impl<S: Sink> Collector<S> {
         }
     }
 
-    fn take_launch(&mut self, ReportedLaunch { session, process, launch }: ReportedLaunch) {
+    fn take_launch(&mut self, ReportedLaunch { session, process, renamed, launch }: ReportedLaunch) {
         let wire::launches::Launch { correlation, work, tid, cpu, cause, time, stack, python, previous, took } = launch;
         for (pid, mapping) in self.images.up_to(time) {
             self.mapped(&mapping, pid);
         }
         let Some(kind) = LaunchKind::from_number(work as u8) else { return };
+        let outer = self.thread_ids.outer(process, renamed, tid, time);
+        let tid = outer.unwrap_or(0);
         if let Some(sessions) = &mut self.sessions {
             sessions.count_unprobed(python != 0);
+            sessions.count_unknown_thread(outer.is_none());
         }
         let stack = self.recognised_stack(process, stack);
         let known = self.pythons.as_ref().is_some_and(|pythons| pythons.knows(process, python));

@@ -88,6 +88,22 @@ pub fn describe(pid: u32, image: ProcessId, time: u64, last: &str, mut push: imp
     }
 }
 
+/// Returns the threads of a process in its own pid namespace: the ids that they know themselves by, and their ids here. Those of a
+/// process in our namespace have one id each, and are left out.
+pub fn inner_threads(pid: u32) -> Vec<(u32, u32)> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", in_proc(pid))).into_iter().flatten().flatten();
+    let status = |task: fs::DirEntry| fs::read_to_string(task.path().join("status")).ok();
+    tasks.map_while(status).map_while(|status| inner_thread(&status)).collect()
+}
+
+/// `NSpid:  4711  3  1`: the ids in our namespace and in each one within, down to the thread's own.
+fn inner_thread(status: &str) -> Option<(u32, u32)> {
+    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    let mut ids = ids.split_whitespace().map_while(|id| id.parse().ok());
+    let outer = ids.next()?;
+    Some((ids.last()?, outer))
+}
+
 /// Returns its executable mappings. They are assumed to be as old as the process.
 pub fn mappings(pid: u32, image: ProcessId) -> Vec<Mapping> {
     read_mappings(pid, image, u64::MAX)
@@ -136,6 +152,14 @@ mod tests {
         assert_eq!(parse("10-20 r-xp 00000000 00:00 0 "), Some((0x10, 0x20, 0, String::new())));
         assert_eq!(parse("10-20 rw-p 00000000 00:00 0 [heap]"), None);
         assert_eq!(parse("garbage"), None);
+    }
+
+    /// Check that a thread of another namespace has two ids, and one of ours is left out.
+    #[test]
+    fn ids_of_nested_namespaces_are_parsed() {
+        assert_eq!(inner_thread("Name:\ta\nNSpid:\t4711\t30\t1\nNSpgid:\t1\n"), Some((1, 4711)));
+        assert_eq!(inner_thread("NSpid:\t4711\n"), None);
+        assert_eq!(inner_threads(std::process::id()), []);
     }
 
     /// Check that the current process is found.

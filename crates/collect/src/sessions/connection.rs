@@ -111,6 +111,11 @@ impl Connection {
         }
     }
 
+    /// Whether the process knows itself by another pid than ours.
+    pub fn is_renamed(&self) -> bool {
+        self.own_pid != self.pid
+    }
+
     /// Whether it has a session that has not ended.
     pub fn is_open(&self) -> bool {
         self.session.is_some() && !self.ended

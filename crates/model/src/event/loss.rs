@@ -131,11 +131,13 @@ pub enum LossCause {
     ProcessesRefused = 64,
     /// Python code and lines beyond these limits: they have no name.
     PythonRefused = 65,
+    /// Records of threads in another pid namespace whose ids there could not be translated.
+    UnknownThreads = 70,
 }
 
 impl LossCause {
     /// All causes, by number.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 41] = [
         Self::RingLaunches,
         Self::RingStacks,
         Self::RingSamples,
@@ -176,6 +178,7 @@ impl LossCause {
         Self::MappingsRefused,
         Self::ProcessesRefused,
         Self::PythonRefused,
+        Self::UnknownThreads,
     ];
 
     /// Returns the cause with this number.

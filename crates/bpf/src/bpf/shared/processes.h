@@ -47,7 +47,7 @@ struct process_record {
 	__u32 origin;
 	__u64 time;
 	__u32 pid;
-	__u32 pad;
+	__u32 inner; /* as in thread_record, of the main thread */
 	char comm[COMM_LENGTH];
 };
 
@@ -55,17 +55,18 @@ struct thread_record {
 	__u32 type;
 	__u32 image;
 	__u32 tid;
-	__u32 pad;
+	__u32 inner; /* the id that the thread knows itself by, if it has its own pid namespace; otherwise 0 */
+	__u64 time;
 	char comm[COMM_LENGTH];
 };
 
-/* As RECORD_THREAD_END: a thread of a Python process has ended; `pid` is its id. */
+/* As RECORD_THREAD_END: a thread of a Python process, or of one in its own pid namespace, has ended; `pid` is its id. */
 struct exit_record {
 	__u32 type;
 	__u32 image;
 	__u64 time;
 	__u32 pid;
-	__u32 pad;
+	__u32 inner; /* as in thread_record */
 };
 
 #endif

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fs,
     ops::ControlFlow,
 };
 
@@ -14,15 +13,19 @@ use super::{
     thread::{Entry, Held, Open, Owner, Thread, Timed, emit},
     traced::Traced,
 };
-use crate::calls::rings::{RingEvent, Rings};
+use crate::{
+    calls::rings::{RingEvent, Rings},
+    process::thread_ids::ThreadIds,
+};
 
 /// One process that reports its calls.
 pub(super) struct Reporting {
     pub(super) process: ProcessId,
     pub(super) session: SessionId,
-    /// Its pid, and the pid that it knows itself by.
-    pub(super) pid: u32,
-    pub(super) own_pid: u32,
+    /// It knows itself by another pid than ours.
+    pub(super) renamed: bool,
+    /// Calls of threads that are not known.
+    pub(super) threadless: u64,
     pub(super) rings: Rings,
     pub(super) functions: HashMap<u16, Traced>,
     pub(super) ids: HashSet<FunctionId>,
@@ -36,11 +39,12 @@ impl Reporting {
     pub(super) fn read(
         &mut self,
         (most, noted): (usize, u64),
+        ids: &ThreadIds,
         held: &mut Vec<Held>,
         probed: &mut dyn FnMut(CallRecord) -> Option<Event>,
         out: &mut Vec<Timed>,
     ) -> usize {
-        let Self { process, session, pid, own_pid, rings, functions, threads, .. } = self;
+        let Self { process, session, renamed, threadless, rings, functions, threads, .. } = self;
         let owner = Owner { process: *process, session: *session };
         let mut impossible = None;
         let taken = rings.drain(most, &mut |ring, event| {
@@ -48,7 +52,8 @@ impl Reporting {
             match event {
                 RingEvent::Thread { tid } => {
                     thread.leave(0, u64::MAX, out);
-                    *thread = Thread { tid: translate(*pid, *own_pid, tid), ..Thread::default() };
+                    let tid = ids.outer(*process, *renamed, tid, u64::MAX).unwrap_or(0);
+                    *thread = Thread { tid, ..Thread::default() };
                 }
                 RingEvent::First { time } => {
                     thread.has_begun = true;
@@ -62,6 +67,7 @@ impl Reporting {
                         impossible = Some(ring);
                         return ControlFlow::Break(());
                     };
+                    *threadless += u64::from(thread.tid == 0);
                     thread.leave(depth, time, out);
                     thread.has_begun |= first;
                     let began = thread.place(held, time, first.then_some(traced.gather.role), probed, out);
@@ -118,6 +124,7 @@ impl Reporting {
         for (cause, count) in [
             (LossCause::RingCalls, lost),
             (LossCause::DeepCalls, deep),
+            (LossCause::UnknownThreads, self.threadless),
             (LossCause::MalformedPackets, self.rings.broken() as u64),
         ] {
             if count > 0 {
@@ -125,19 +132,4 @@ impl Reporting {
             }
         }
     }
-}
-
-/// Returns the id of a thread in our pid namespace; the process has its own pid namespace if it knows itself by another
-/// pid.
-fn translate(pid: u32, own_pid: u32, tid: u32) -> u32 {
-    if pid == own_pid {
-        return tid;
-    }
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let ours = tasks.filter_map(|task| task.file_name().to_str()?.parse::<u32>().ok()).find(|task| {
-        let status = fs::read_to_string(format!("/proc/{pid}/task/{task}/status")).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-        line.and_then(|ids| ids.split_whitespace().last()?.parse().ok()) == Some(tid)
-    });
-    ours.unwrap_or(tid)
 }

@@ -8,6 +8,7 @@ use model::event::{Event, FunctionId, Note, ProcessId};
 use super::Tracer;
 use crate::{
     calls::callbacks::{Traced, exported_name, has_callback},
+    process::thread_ids::ThreadIds,
     sessions::Announced,
 };
 
@@ -98,9 +99,9 @@ impl Tracer {
     }
 
     /// Reads the calls that processes have reported; returns `true` if there may be more.
-    pub fn read_reported(&mut self, push: &mut dyn FnMut(Event)) -> bool {
+    pub fn read_reported(&mut self, ids: &ThreadIds, push: &mut dyn FnMut(Event)) -> bool {
         let Some(mut callbacks) = self.callbacks.take() else { return false };
-        let any = callbacks.read(&mut |call| Some(self.call(call, None, None)), push);
+        let any = callbacks.read(ids, &mut |call| Some(self.call(call, None, None)), push);
         self.callbacks = Some(callbacks);
         any
     }
