@@ -293,6 +293,38 @@ fn refusals_are_explained() {
     }
 }
 
+/// The sentences of a report about samples inside kernels.
+fn about_samples(report: &Value) -> Vec<&str> {
+    let lines = report["ledger"].as_array().expect("a ledger").iter().filter_map(Value::as_str);
+    lines.filter(|line| line.contains("stall reasons") || line.contains("samples inside")).collect()
+}
+
+/// Check that a recording without a single sample says why: no kernel was long enough, or there was no context to sample.
+#[test]
+fn missing_samples_are_explained() {
+    let scene = Scene::new();
+    std::fs::write(scene.path("script"), "kernel_ns=1us").expect("the directory is writable");
+    let record = |command: &str| {
+        let mut run = scene.record("--sim -q --gpu-only --stalls=18 -o x.wscope", command);
+        Ended::of(run.env("WARPSCOPE_SIM", format!("@{}", scene.text("script")))).exits(0);
+        scene.report("x.wscope")
+    };
+    let report = record(&program("stalled"));
+    let sentences = about_samples(&report);
+    assert_eq!(["samples", "contexts", "period"].map(|name| number(&report["stalls"], name)), [0, 1, 18]);
+    assert!(
+        matches!(sentences[..], [one] if one.starts_with("no stall reasons: ") && one.contains("2^18 cycles") && one.contains("--stalls=N")),
+        "{sentences:?}"
+    );
+    let report = record(&format!("{} init", program("stalled")));
+    let sentences = about_samples(&report);
+    assert_eq!(number(&report["stalls"], "contexts"), 0, "{report}");
+    assert!(
+        matches!(sentences[..], [one] if *one == *"no stall reasons: the program created no CUDA context"),
+        "{sentences:?}"
+    );
+}
+
 /// Check that kernels are not sampled while another tool uses the counters, because CUPTI would report nothing any more.
 #[test]
 fn counters_of_another_tool_are_left_alone() {

@@ -1,7 +1,8 @@
 /* Launches the kernel `gather` three times from first() and once from second(), and `plain` twice from third().
  *
- *   stalled [reset]     with `reset`, the context is destroyed before the end */
+ *   stalled [reset | init]     with `reset`, the context is destroyed before the end; with `init`, none is created */
 #include <stdlib.h>
+#include <string.h>
 
 #include "cuda.h"
 
@@ -31,7 +32,7 @@ __attribute__((noinline)) void third(void) {
 int main(int argc, char **argv) {
     CUcontext context;
     CUmodule module;
-    (void)argv;
+    if (argc > 1 && !strcmp(argv[1], "init")) return cuInit(0);
     if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context)) return 1;
     if (cuModuleLoadData(&module, NULL) || cuModuleGetFunction(&gather, module, "gather") ||
         cuModuleGetFunction(&plain, module, "plain"))

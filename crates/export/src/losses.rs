@@ -73,6 +73,19 @@ const CONTINUOUS: &str =
 const SERIALISED: &str = "Kernels ran one at a time, not concurrently (--stalls=serialised). \
                           The exact time of each call path is divided among the lines of a kernel by its own samples";
 
+/// Returns why there is no sample inside kernels, unless what was lost or a note says so.
+pub fn not_sampled(ledger: &StallLedger) -> Option<String> {
+    let lost = ledger.dropped + ledger.unsent + ledger.buffer_full + ledger.contexts_refused;
+    match (ledger.samples + ledger.other_kernels + lost, ledger.contexts) {
+        (0, 0) => Some("no stall reasons: the program created no CUDA context".into()),
+        (0, _) => Some(format!(
+            "no stall reasons: there is a sample every 2^{} cycles on each multiprocessor, and none was inside a kernel; the kernels are too short or too few: use a shorter period (--stalls=N) or record longer",
+            ledger.period
+        )),
+        _ => None,
+    }
+}
+
 /// Describes what was sampled inside kernels, and how it is shown. This is no loss.
 pub fn sampled(ledger: &StallLedger) -> Vec<String> {
     let mut sentences = Vec::new();

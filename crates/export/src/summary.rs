@@ -177,6 +177,7 @@ impl Summary {
                 .chain(losses::own_cost(cpu.own))
                 .chain(losses::empty(ledger.launches_empty))
                 .chain(ledger.stalls.iter().flat_map(losses::sampled))
+                .chain(ledger.stalls.iter().filter_map(losses::not_sampled))
                 .chain(sampling.iter().flat_map(Sampling::sentences))
                 .chain(losses::sentences(ledger))
                 .collect(),

@@ -263,6 +263,11 @@ pub fn subscribe(cupti: &Cupti, subscriber: Subscriber, notices: &mut Notices) {
     }
     SERIALISED.store(serialised && identifies, Ordering::Relaxed);
     PERIOD.store(period, Ordering::Relaxed);
+    // Also if no context follows: then this is why there are no samples.
+    if let Some(mut state) = lock() {
+        state.totals.period = period.max(state.totals.period);
+        state.report();
+    }
 }
 
 /// Takes the lock; `None` if the sender does not release it in time.
