@@ -6,16 +6,22 @@
 use core::cell::Cell;
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use core::{ptr, slice};
 
+mod successors;
+
+use successors::Successors;
 use wire::known::{BYTES, Header, Python, python_row, tree};
 
-static MEMORY: AtomicPtr<Header> = AtomicPtr::new(ptr::null_mut());
+use crate::shared::Shared;
+
+static MEMORY: Shared<Header> = Shared::new(BYTES, libc::PROT_READ);
 /// Changes before other memory takes the place of this one.
 static EPOCH: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
+    static SUCCESSORS: Successors = const { Successors::new() };
     /// The thread's stack: its lowest address and its end. Both 0 before the first query; the end is 1 if it is
     /// unknown.
     static STACK: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
@@ -28,32 +34,19 @@ pub fn open(descriptor: i32) {
         return;
     }
     EPOCH.fetch_add(1, Ordering::SeqCst);
-    let before = MEMORY.load(Ordering::Acquire);
-    let flags = if before.is_null() { libc::MAP_SHARED } else { libc::MAP_SHARED | libc::MAP_FIXED };
-    // SAFETY: a new mapping of a file of this size, which its owner has sealed against shrinking, or one in the place of
-    // that of an earlier session. It is never unmapped.
-    let mapped = unsafe { libc::mmap(before.cast(), BYTES, libc::PROT_READ, flags, descriptor, 0) };
-    if mapped != libc::MAP_FAILED {
-        MEMORY.store(mapped.cast(), Ordering::Release);
-    }
+    MEMORY.open(descriptor, 0);
 }
 
-/// Releases the shared memory at the end of a session. Threads may still be reading it: private memory without stacks takes
-/// its place.
+/// Releases the shared memory at the end of a session.
 pub fn close() {
-    let memory = MEMORY.load(Ordering::Acquire);
-    if !memory.is_null() {
-        EPOCH.fetch_add(1, Ordering::SeqCst);
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-        // SAFETY: replaces a mapping of ours of this size.
-        unsafe { libc::mmap(memory.cast(), BYTES, libc::PROT_READ, flags, -1, 0) };
-    }
+    EPOCH.fetch_add(1, Ordering::SeqCst);
+    MEMORY.close();
 }
 
 /// Returns the layout of this process's Python interpreter, if warpscope has found one.
 pub fn python() -> Option<Python> {
     // SAFETY: null or a mapping that is never unmapped; the layout does not change during a session.
-    let header = unsafe { MEMORY.load(Ordering::Acquire).as_ref() }?;
+    let header = unsafe { MEMORY.get().as_ref() }?;
     (header.has_python == 1).then_some(header.python)
 }
 
@@ -72,7 +65,7 @@ const UNKNOWN: Found = Found { stack: 0, without_python: 0 };
 /// program has no Python. `None` if a launch must go through the probe.
 pub fn without_probe(hash: u64, without_python: bool) -> Option<(u32, u64)> {
     // SAFETY: null or a mapping that is never unmapped.
-    let header = unsafe { MEMORY.load(Ordering::Acquire).as_ref() }?;
+    let header = unsafe { MEMORY.get().as_ref() }?;
     if header.without_probe.load(Ordering::Acquire) == 0 {
         return None;
     }
@@ -85,9 +78,31 @@ pub fn without_probe(hash: u64, without_python: bool) -> Option<(u32, u64)> {
     (hash != 0 && id != 0 && stack.hash.load(Ordering::Relaxed) == hash).then_some((header.image, id))
 }
 
+/// The words of this thread's stack above a stack pointer.
+#[derive(Clone, Copy)]
+struct OwnStack {
+    sp: u64,
+    /// The place of the last one.
+    last: u64,
+}
+
+impl tree::Words for OwnStack {
+    #[inline(always)]
+    fn count(self) -> u64 {
+        self.last + 1
+    }
+
+    #[inline(always)]
+    fn at(self, place: u64) -> u64 {
+        // SAFETY: the word is on this thread's stack, above its stack pointer, where all is mapped. Other threads may
+        // change it, hence volatile.
+        unsafe { ptr::with_exposed_provenance::<u64>((self.sp + 8 * place.min(self.last)) as usize).read_volatile() }
+    }
+}
+
 /// Returns the stack of a call to the marker with these registers.
 pub extern "C" fn find(sp: u64, bp: u64) -> Found {
-    let memory = MEMORY.load(Ordering::Acquire);
+    let memory = MEMORY.get();
     if memory.is_null() {
         return UNKNOWN;
     }
@@ -98,21 +113,17 @@ pub extern "C" fn find(sp: u64, bp: u64) -> Found {
     let epoch = EPOCH.load(Ordering::SeqCst);
     // SAFETY: the mapping is `BYTES` long, begins with a header, and is never unmapped. What changes is atomic.
     let (header, words) = unsafe { (&*memory, slice::from_raw_parts(memory.cast::<AtomicU64>(), BYTES / 8)) };
-    let most = (end - sp) / 8;
-    let word = |place: u64| {
-        if place >= most {
-            return None;
+    let stack = OwnStack { sp, last: (end - sp) / 8 };
+    SUCCESSORS.with(|successors| {
+        let expected = |generation: u32| successors.expected(u64::from(epoch) << 32 | u64::from(generation));
+        match tree::find(header, words, (sp, bp), stack, expected) {
+            Some((at, entry)) if EPOCH.load(Ordering::SeqCst) == epoch => {
+                successors.was(at);
+                Found { stack: entry.stack, without_python: entry.without_python.into() }
+            }
+            _ => UNKNOWN,
         }
-        // SAFETY: the word is on this thread's stack, above its stack pointer, where all is mapped. Other threads may
-        // change it, hence volatile.
-        Some(unsafe { ptr::with_exposed_provenance::<u64>((sp + 8 * place) as usize).read_volatile() })
-    };
-    match tree::find(header, words, (sp, bp), word) {
-        Some(entry) if EPOCH.load(Ordering::SeqCst) == epoch => {
-            Found { stack: entry.stack, without_python: entry.without_python.into() }
-        }
-        _ => UNKNOWN,
-    }
+    })
 }
 
 /// Returns the bounds of the thread's stack.

@@ -4,11 +4,11 @@
 //! native or the Python stack, or the call that handed over the thread's work.
 
 use core::cell::Cell;
-use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::Ordering;
 
 use wire::launches::{ABANDONED, BYTES, HANDED, Handed, Header, Launch, Slot, cause, free, offset, written};
 
+use crate::shared::Shared;
 use crate::{known_stacks, lifecycle, sys};
 
 /// How often a thread tries to claim a place: others may be faster.
@@ -16,8 +16,8 @@ const MOST_TRIES: usize = 64;
 
 const HANDED_BYTES: usize = HANDED * size_of::<Handed>();
 
-static MEMORY: AtomicPtr<Header> = AtomicPtr::new(ptr::null_mut());
-static CALLS: AtomicPtr<Handed> = AtomicPtr::new(ptr::null_mut());
+static MEMORY: Shared<Header> = Shared::new(BYTES, libc::PROT_READ | libc::PROT_WRITE);
+static CALLS: Shared<Handed> = Shared::new(HANDED_BYTES, libc::PROT_READ);
 
 thread_local! {
     /// The session in which the thread launched last, and its thread id.
@@ -39,37 +39,18 @@ pub fn end() -> u64 {
 /// Maps what is behind a descriptor, which the caller keeps: the memory for launches, if it has the right size and cannot
 /// shrink, or the BPF map of calls that hand over work.
 pub fn open(descriptor: i32) {
-    if sys::is_sealed(descriptor, BYTES) {
-        map(&MEMORY, descriptor, BYTES, libc::PROT_READ | libc::PROT_WRITE);
-    } else if sys::is_anonymous(descriptor) {
-        map(&CALLS, descriptor, HANDED_BYTES, libc::PROT_READ);
-    }
-}
-
-/// Maps it in the place of that of an earlier session, which threads may still use. It is never unmapped.
-fn map<T>(at: &AtomicPtr<T>, descriptor: i32, bytes: usize, protection: i32) {
-    let before = at.load(Ordering::Acquire);
-    let flags = if before.is_null() { libc::MAP_SHARED } else { libc::MAP_SHARED | libc::MAP_FIXED };
     // No launch shall wait for a page.
-    let flags = flags | libc::MAP_POPULATE;
-    // SAFETY: a new mapping, or one in the place of ours of this size.
-    let mapped = unsafe { libc::mmap(before.cast(), bytes, protection, flags, descriptor, 0) };
-    if mapped != libc::MAP_FAILED {
-        at.store(mapped.cast(), Ordering::Release);
+    if sys::is_sealed(descriptor, BYTES) {
+        MEMORY.open(descriptor, libc::MAP_POPULATE);
+    } else if sys::is_anonymous(descriptor) {
+        CALLS.open(descriptor, libc::MAP_POPULATE);
     }
 }
 
-/// Releases what is shared at the end of a session. Threads may still be using it: private memory takes its place.
+/// Releases what is shared at the end of a session.
 pub fn close() {
-    let replace = |at: *mut u8, bytes, protection| {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-        if !at.is_null() {
-            // SAFETY: replaces a mapping of ours of this size.
-            unsafe { libc::mmap(at.cast(), bytes, protection, flags, -1, 0) };
-        }
-    };
-    replace(MEMORY.load(Ordering::Acquire).cast(), BYTES, libc::PROT_READ | libc::PROT_WRITE);
-    replace(CALLS.load(Ordering::Acquire).cast(), HANDED_BYTES, libc::PROT_READ);
+    MEMORY.close();
+    CALLS.close();
 }
 
 /// Reports a launch with a recognised native stack and the hash of its Python frames, unless it has none
@@ -79,7 +60,7 @@ pub extern "C" fn report(ids: u64, work: u32, stack: u64, python: u64, without_p
         return false;
     }
     let Some((image, python)) = known_stacks::without_probe(python, without_python != 0) else { return false };
-    let (memory, calls) = (MEMORY.load(Ordering::Acquire), CALLS.load(Ordering::Acquire));
+    let (memory, calls) = (MEMORY.get(), CALLS.get());
     if memory.is_null() || calls.is_null() {
         return false;
     }
@@ -150,6 +131,7 @@ fn prefetch(slot: *const Header) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::ptr;
     use std::alloc::{Layout, alloc_zeroed, dealloc};
     use std::sync::atomic::AtomicU64;
     use wire::launches::SLOTS;

@@ -59,6 +59,7 @@ mod sampling;
 mod search;
 mod sender;
 mod setup;
+mod shared;
 mod stalls;
 mod start;
 mod subscription;

@@ -136,11 +136,31 @@ mod tests {
         Memo { image: 1, session: 2, stack: id, sp: SP, bp: 7, words }
     }
 
+    /// A stack's words, and what happens when one is read.
+    #[derive(Clone, Copy)]
+    struct Read<'a>(&'a [u64], &'a dyn Fn());
+
+    impl tree::Words for Read<'_> {
+        fn count(self) -> u64 {
+            self.0.len() as u64
+        }
+
+        fn at(self, place: u64) -> u64 {
+            self.1();
+            self.0[(place as usize).min(self.0.len() - 1)]
+        }
+    }
+
     fn find(known: &KnownStacks, stack: &[u64]) -> Option<u64> {
+        find_from(known, stack, 0).map(|(_, id)| id)
+    }
+
+    /// Finds a stack, and its place, by a thread that expects it at a place.
+    fn find_from(known: &KnownStacks, stack: &[u64], expected: u32) -> Option<(u32, u64)> {
         // SAFETY: as in `add`.
         let words = unsafe { std::slice::from_raw_parts(known.memory.start().as_ptr().cast(), BYTES / 8) };
-        let word = |place: u64| stack.get(place as usize).copied();
-        tree::find(known.header(), words, (SP, 7), word).map(|entry| entry.stack)
+        tree::find(known.header(), words, (SP, 7), Read(stack, &|| ()), |_| expected)
+            .map(|(at, entry)| (at, entry.stack))
     }
 
     /// Check that every stack of thousands that begin alike is found, and that no other one is taken for it.
@@ -156,8 +176,16 @@ mod tests {
             assert_eq!(find(&known, stack), Some(id));
         }
         assert!(ids.len() > 1500 && known.bytes() < BYTES, "{} in {} bytes", ids.len(), known.bytes());
+        let mut last = 0;
         for stack in &stacks {
             assert_eq!(find(&known, stack), ids.get(&walk(stack, 0).words).copied());
+            // Whether the right one is expected, or another one.
+            let found = find_from(&known, stack, last);
+            assert_eq!(found.map(|(_, id)| id), find(&known, stack));
+            if let Some((place, id)) = found {
+                assert_eq!(find_from(&known, stack, place), Some((place, id)));
+                last = place;
+            }
         }
         let before = known.bytes();
         known.add(&walk(&stacks[1], ids[&walk(&stacks[1], 0).words]), false);
@@ -169,7 +197,8 @@ mod tests {
         assert!(stacks.iter().all(|stack| find(&known, stack).is_none()));
     }
 
-    /// Check that a walk that reads other words after the same ones, because unwind rules have changed, replaces the old one.
+    /// Check that a walk that reads other words after the same ones, because unwind rules have changed, replaces the old one, also for
+    /// threads that remember where that was.
     #[test]
     fn the_newest_walk_is_right() {
         let mut known = KnownStacks::new(7, None).unwrap();
@@ -179,9 +208,15 @@ mod tests {
             Memo { image: 1, session: 2, stack: id, sp: SP, bp: 7, words }
         };
         let walks: [&[u16]; 5] = [&[1, 2, 3], &[1, 2, 4], &[1, 2], &[], &[1, 2, 3]];
+        let mut remembered = Vec::new();
         for (places, id) in walks.into_iter().zip(1..) {
             known.add(&walk(places, id), false);
-            assert_eq!(find(&known, &stack), Some(id));
+            let (place, found) = find_from(&known, &stack, 0).expect("it was added");
+            assert_eq!(found, id);
+            remembered.push(place);
+            for before in &remembered {
+                assert_eq!(find_from(&known, &stack, *before), Some((place, id)));
+            }
         }
     }
 
@@ -231,14 +266,14 @@ mod tests {
                 known.forget();
                 fill(&mut known, 7);
                 let (reads, known) = (std::cell::Cell::new(0), std::cell::RefCell::new(&mut known));
-                let word = |place: u64| {
+                let interrupt = || {
                     if reads.replace(reads.get() + 1) == read {
                         known.borrow_mut().forget();
                         fill(&mut known.borrow_mut(), 3);
                     }
-                    stack.get(place as usize).copied()
                 };
-                let found = tree::find(header, words, (SP, 7), word).map(|entry| entry.stack);
+                let found =
+                    tree::find(header, words, (SP, 7), Read(stack, &interrupt), |_| 0).map(|(_, entry)| entry.stack);
                 let happened = reads.get() > read;
                 assert_eq!(found, (!happened).then_some(number as u64), "after {read} of {} reads", reads.get());
                 interrupted += u32::from(happened);
@@ -265,8 +300,8 @@ mod tests {
                     loop {
                         for (number, stack) in stacks.iter().enumerate() {
                             let before = u64::from(header.generation.load(Ordering::SeqCst));
-                            let word = |place: u64| stack.get(place as usize).copied();
-                            let entry = tree::find(header, words, (SP, 7), word);
+                            let entry =
+                                tree::find(header, words, (SP, 7), Read(stack, &|| ()), |_| 0).map(|(_, entry)| entry);
                             let after = u64::from(header.generation.load(Ordering::SeqCst));
                             let Some(entry) = entry else { continue };
                             assert_eq!(entry.stack & 0xffff, number as u64);

@@ -15,7 +15,8 @@
 //! A child is chosen by the hash of the value, so an entry is still compared completely.
 //!
 //! All of it is made of words of 8 bytes, which are addressed by their number from the start of the memory. What can be
-//! reached from the root does not change, except for the slots of branches. When other code may have replaced code that was
+//! reached from the root does not change, except for the slots of branches. Threads remember where they have found entries: one that is
+//! replaced loses its stack pointer. When other code may have replaced code that was
 //! walked, the generation changes, the tree is empty, and its memory is used again. So a reader reads the generation, then
 //! the tree, then the generation again: what it has found is valid if both are the same.
 
@@ -37,6 +38,8 @@ pub struct Entry {
     pub count: u16,
     /// Whether no frame is the interpreter's, so that there are no Python frames either.
     pub without_python: bool,
+    /// The number of words from `sp` on that include all words read.
+    pub span: u32,
 }
 
 impl Entry {
@@ -50,12 +53,24 @@ impl Entry {
 
     /// Converts it to words.
     pub const fn encode(self) -> [u64; Self::WORDS] {
-        [self.sp, self.bp, self.stack, self.count as u64 | (self.without_python as u64) << 16]
+        [
+            self.sp,
+            self.bp,
+            self.stack,
+            self.count as u64 | (self.without_python as u64) << 16 | (self.span as u64) << 32,
+        ]
     }
 
     /// Converts words back.
     pub const fn decode([sp, bp, stack, numbers]: [u64; Self::WORDS]) -> Self {
-        Self { sp, bp, stack, count: numbers as u16, without_python: numbers >> 16 & 1 != 0 }
+        Self {
+            sp,
+            bp,
+            stack,
+            count: numbers as u16,
+            without_python: numbers >> 16 & 1 != 0,
+            span: (numbers >> 32) as u32,
+        }
     }
 }
 
@@ -146,26 +161,58 @@ impl Value {
     }
 }
 
-/// Returns the walk that starts at these registers and reads these words: `word` returns the one at a distance from `sp`, if there is
-/// one. `words` is the memory, which begins with the header.
+/// The words of a stack, from its stack pointer on.
+pub trait Words: Copy {
+    /// Returns their number, not 0.
+    fn count(self) -> u64;
+
+    /// Returns the word at a place; any, if it is not one of them.
+    fn at(self, place: u64) -> u64;
+}
+
+/// Returns the walk that starts at these registers and reads these words, and the place of its entry. `memory` begins with the header.
+/// `expected` returns, for the generation that is read, the place of the entry that is compared first; 0 for none. In this
+/// generation, an entry must have been found there.
 #[inline]
 pub fn find(
     header: &Header,
-    words: &[AtomicU64],
-    (sp, bp): (u64, u64),
-    word: impl Fn(u64) -> Option<u64>,
-) -> Option<Entry> {
+    memory: &[AtomicU64],
+    registers: (u64, u64),
+    words: impl Words,
+    expected: impl FnOnce(u32) -> u32,
+) -> Option<(u32, Entry)> {
     let generation = header.generation.load(Ordering::Acquire);
-    let entry = search(words, header.root.load(Ordering::Acquire), (sp, bp), word)?;
+    let search = || search(memory, header.root.load(Ordering::Acquire), registers, words);
+    let mut at = expected(generation) as usize;
+    let mut searched = at == 0;
+    if searched {
+        at = search()?;
+    }
+    let entry = loop {
+        match compare(memory, at, registers, words) {
+            Some(entry) => break entry,
+            None if searched => return None,
+            None => (searched, at) = (true, search()?),
+        }
+    };
     // What was read may have been overwritten meanwhile. Then the generation has changed before.
     fence(Ordering::Acquire);
-    (header.generation.load(Ordering::Relaxed) == generation).then_some(entry)
+    (header.generation.load(Ordering::Relaxed) == generation).then_some((at as u32, entry))
 }
 
-/// Follows the tree to the only entry that can have these words, and compares it. All numbers are checked, because the memory may be
-/// overwritten meanwhile.
+/// Returns the entry at a place if it has these registers and words.
 #[inline]
-fn search(words: &[AtomicU64], root: u64, (sp, bp): (u64, u64), word: impl Fn(u64) -> Option<u64>) -> Option<Entry> {
+fn compare(memory: &[AtomicU64], at: usize, (sp, bp): (u64, u64), words: impl Words) -> Option<Entry> {
+    let (head, rest) = memory.get(at..)?.split_first_chunk::<{ Entry::WORDS }>()?;
+    let entry = Entry::decode(head.each_ref().map(|word| word.load(Ordering::Relaxed)));
+    let here = entry.sp == sp && entry.bp == bp && u64::from(entry.span) <= words.count();
+    (here && is_same(entry.count.into(), rest, words)).then_some(entry)
+}
+
+/// Follows the tree to the only entry that can have these words. All numbers are checked, because the memory may be overwritten
+/// meanwhile.
+#[inline]
+fn search(memory: &[AtomicU64], root: u64, (sp, bp): (u64, u64), words: impl Words) -> Option<usize> {
     let (mut slot, mut value, mut common) = (root, Value::registers(sp, bp), -1);
     if root == 0 {
         return None;
@@ -173,22 +220,18 @@ fn search(words: &[AtomicU64], root: u64, (sp, bp): (u64, u64), word: impl Fn(u6
     loop {
         let at = match child(slot) {
             Child::Branch(at) => at,
-            Child::Entry(at) => {
-                let (head, rest) = words.get(at..)?.split_first_chunk::<{ Entry::WORDS }>()?;
-                let entry = Entry::decode(head.each_ref().map(|word| word.load(Ordering::Relaxed)));
-                let here = entry.sp == sp && entry.bp == bp;
-                return (here && is_same(entry.count.into(), rest, word)).then_some(entry);
-            }
+            Child::Entry(at) => return Some(at),
         };
-        let branch = Branch::decode(words.get(at)?.load(Ordering::Relaxed))?;
+        let branch = Branch::decode(memory.get(at)?.load(Ordering::Relaxed))?;
         if i32::from(branch.common) <= common {
             return None;
         }
         common = branch.common.into();
         if common > 0 {
-            value = Value::word(word(branch.place.into())?);
+            let place = u64::from(branch.place);
+            value = Value::word((place < words.count()).then(|| words.at(place))?);
         }
-        slot = slot_of(words.get(at + 1..at + branch.size())?, branch.bits, value)?;
+        slot = slot_of(memory.get(at + 1..at + branch.size())?, branch.bits, value)?;
     }
 }
 
@@ -210,21 +253,25 @@ fn slot_of(slots: &[AtomicU64], bits: u16, value: Value) -> Option<u64> {
 
 /// Whether all words that the walk read are unchanged. What follows the entry's first words is `rest`.
 #[inline]
-fn is_same(count: usize, rest: &[AtomicU64], word: impl Fn(u64) -> Option<u64>) -> bool {
+fn is_same(count: usize, rest: &[AtomicU64], words: impl Words) -> bool {
     let Some((values, places)) = rest.split_at_checked(count) else { return false };
     if count > MOST_WORDS || places.len() < count.div_ceil(4) {
         return false;
     }
-    for (values, places) in values.chunks(4).zip(places) {
-        let mut places = places.load(Ordering::Relaxed);
-        for value in values {
-            if word(places & 0xffff) != Some(value.load(Ordering::Relaxed)) {
-                return false;
-            }
-            places >>= 16;
+    let differs = |value: &AtomicU64, places: u64, index: u32| {
+        words.at(places >> (16 * index) & 0xffff) ^ value.load(Ordering::Relaxed)
+    };
+    // One decision for four words.
+    let (groups, left) = values.as_chunks::<4>();
+    for ([first, second, third, fourth], places) in groups.iter().zip(places) {
+        let places = places.load(Ordering::Relaxed);
+        let first = differs(first, places, 0) | differs(second, places, 1);
+        if first | differs(third, places, 2) | differs(fourth, places, 3) != 0 {
+            return false;
         }
     }
-    true
+    let places = places.get(groups.len()).map_or(0, |places| places.load(Ordering::Relaxed));
+    left.iter().zip(0..).all(|(value, index)| differs(value, places, index) == 0)
 }
 
 const _: () = assert!(BYTES / 8 < IS_BRANCH as usize);

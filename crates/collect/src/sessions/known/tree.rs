@@ -2,7 +2,7 @@
 //!
 //! Threads of the process read the tree meanwhile. So an entry or a branch is complete before a slot refers to it, and what a slot
 //! refers to is replaced, never changed; only empty slots are filled. What was replaced keeps its memory until all stacks
-//! are forgotten.
+//! are forgotten, but is invalid.
 
 use std::{
     mem::offset_of,
@@ -214,10 +214,21 @@ impl Writer<'_> {
                 let branch = self.write_branch(branch, &[slot(of_old, child(old)), slot(of_new, new)])?;
                 self.refer(from, value, Child::Branch(branch));
             }
-            Place::Instead(_) => self.refer(from, value, new),
+            Place::Instead(_) => {
+                self.refer(from, value, new);
+                self.invalidate(child(old));
+            }
             Place::Nowhere => return None,
         }
         Some(())
+    }
+
+    /// Invalidates all entries of what was replaced: threads may remember where they are. No stack pointer is 0.
+    fn invalidate(&self, replaced: Child) {
+        match replaced {
+            Child::Entry(at) => self.write(at, [0]),
+            Child::Branch(at) => self.slots(at).for_each(|slot| self.invalidate(child(slot))),
+        }
     }
 
     /// Takes memory; `None` if there is not enough.
@@ -250,7 +261,8 @@ impl Writer<'_> {
     fn write_entry(&mut self, memo: &Memo, without_python: bool) -> Option<usize> {
         let count = memo.words.len();
         let at = self.take(Entry::size(count))?;
-        let entry = Entry { sp: memo.sp, bp: memo.bp, stack: memo.stack, count: count as u16, without_python };
+        let span = memo.words.iter().map(|word| u32::from(word.0) + 1).max().unwrap_or(0);
+        let entry = Entry { sp: memo.sp, bp: memo.bp, stack: memo.stack, count: count as u16, without_python, span };
         let values = memo.words.iter().map(|word| word.1);
         let packed = |places: &[(u16, u64)]| places.iter().rev().fold(0, |all, place| all << 16 | u64::from(place.0));
         let places = memo.words.chunks(4).map(packed);
