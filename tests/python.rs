@@ -6,8 +6,11 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use crate::support::{
-    Ended, Scene, folded,
+    Ended, Scene,
+    coverage::not_covered,
+    folded,
     jsonl::is_python,
+    program,
     programs::sources,
     pythons::{Python, installed},
     scene::{lost, number, unprobed},
@@ -70,6 +73,26 @@ fn launches_have_exact_python_stacks() {
         assert_eq!(report["gpu_stack_ends"], serde_json::json!({"whole": seen}), "{python}");
         assert_eq!(lost(&report), 0, "{python}: {}", report["lost"]);
     }
+}
+
+/// Check that a program that embeds Python may close it and launch kernels: the loader keeps it while the injected library may call it.
+#[test]
+fn python_may_be_closed_by_its_host() {
+    let library = |python: Python| {
+        let script = "import sysconfig as s; print(s.get_config_var('LIBDIR') + '/' + s.get_config_var('INSTSONAME'))";
+        let output = std::process::Command::new(&python.path).args(["-c", script]).output().ok()?;
+        let path = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+        (path.contains(".so") && std::path::Path::new(&path).is_file()).then_some(path)
+    };
+    let found = installed().into_iter().find_map(library);
+    let Some(library) = found else { return not_covered("a host that closes Python: there is no shared libpython") };
+    let scene = Scene::new();
+    let command = format!("{} {library} 300", program("embeds"));
+    let mut run = scene.record("--sim -q --gpu-only -o x.wscope", &command);
+    let run = Ended::of(run.env("WARPSCOPE_SIM", "kernel_ns=1us")).exits(0);
+    assert_eq!(run.out(), "kept\n");
+    let report = scene.report("x.wscope");
+    assert_eq!((number(&report, "launches"), number(&report, "matched"), lost(&report)), (600, 600, 0));
 }
 
 /// The frames of a thread itself, without those of the thread that started it.

@@ -74,6 +74,7 @@ pub fn prepare() {
     };
     // SAFETY: see `Layout`.
     unsafe { LAYOUT.0.get().write(Some(layout)) };
+    // A program that embeds Python may close it. The loader keeps it: this library depends on a library in which it has found a name.
     // SAFETY: looks a name up in the libraries of the process.
     let find = |name: &CStr| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     let (state, holds_lock) = (find(c"PyGILState_GetThisThreadState"), find(c"PyGILState_Check"));
