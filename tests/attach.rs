@@ -157,6 +157,26 @@ fn visited(scene: &Scene, threads: u32) -> (Target, BTreeMap<&'static str, usize
     (target, seen)
 }
 
+/// Check that kernels to which CUPTI gives its own clock, because ours was set again, have their times: after their launches, and
+/// within the recording.
+#[test]
+fn kernels_of_later_recordings_have_our_clock() {
+    let scene = Scene::new();
+    let target = Target::with(scene.bare_cuda("attached").arg("1"), "kernel_ns=1us,clock=spoils");
+    for _ in 0..3 {
+        target.record_launches(&scene, "--gpu-only -o x.jsonl", 200);
+        is_exact(&scene.report("x.wscope"));
+        let events = Events::read(&scene.read("x.jsonl"));
+        for kernel in events.of("kernel") {
+            let launch = events.launch_of(kernel);
+            // Two readings of two clocks are compared.
+            let after = (number(kernel, "ts_ns") + 1_000_000).saturating_sub(number(launch, "ts_ns"));
+            assert!((1..60_000_000_000).contains(&after), "{kernel} {launch}");
+        }
+        fs::remove_file(scene.path("x.wscope")).expect("the recording");
+    }
+}
+
 /// Check that a running program with 8 threads is recorded exactly: every kernel is matched with the stack that launched it,
 /// CPU samples are taken, the program's results are unchanged, and the stop of its thread is printed.
 #[test]

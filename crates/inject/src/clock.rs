@@ -55,6 +55,42 @@ pub fn set_client_clock(cupti: &Cupti) {
     }
 }
 
+/// A time of our clock is not later than the current one by this much. CUPTI's default clock is later by decades.
+const MARGIN: u64 = 3_600_000_000_000;
+
+/// Corrects times of records that CUPTI gave its default clock although ours is set. It does so for the first kernels after a clock was
+/// set again, as we do when another client has left, and at the start of every session but the first.
+pub struct Correction {
+    /// Later times are not ours.
+    latest: u64,
+}
+
+impl Correction {
+    /// For records that exist now.
+    pub fn new() -> Self {
+        let ours = DONE.load(Ordering::Relaxed);
+        Self { latest: if ours { sys::now().saturating_add(MARGIN) } else { u64::MAX } }
+    }
+
+    /// Corrects the start and the end of a record.
+    #[inline]
+    pub fn apply(&self, start: &mut u64, end: &mut u64) {
+        if *start > self.latest {
+            self.convert(start, end);
+        }
+    }
+
+    #[cold]
+    fn convert(&self, start: &mut u64, end: &mut u64) {
+        let offset = measure(|| sys::clock(libc::CLOCK_REALTIME));
+        for time in [start, end] {
+            if *time > self.latest {
+                *time = time.wrapping_add(offset);
+            }
+        }
+    }
+}
+
 /// CUPTI's default clock.
 unsafe extern "C" fn default_clock() -> u64 {
     sys::clock(libc::CLOCK_REALTIME)
@@ -80,6 +116,25 @@ fn measure(other: impl Fn() -> u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Times of the default clock become ours, and others stay, also an end that is missing.
+    #[test]
+    fn times_of_the_default_clock_are_corrected() {
+        let (now, real) = (sys::now(), sys::clock(libc::CLOCK_REALTIME));
+        let correction = Correction { latest: now + MARGIN };
+        for (mut start, mut end, is_ours) in
+            [(real - 5000, real - 1000, false), (real - 5000, 0, false), (now - 5000, now - 1000, true), (0, 0, true)]
+        {
+            let before = (start, end);
+            correction.apply(&mut start, &mut end);
+            if is_ours {
+                assert_eq!((start, end), before);
+            } else {
+                assert!(start.abs_diff(now - 5000) < 1_000_000, "{start} {now}");
+                assert!(end == 0 && before.1 == 0 || end.abs_diff(start + 4000) < 1_000_000, "{start} {end}");
+            }
+        }
+    }
 
     /// The measured offset converts another clock to ours, even one that is ahead.
     #[test]

@@ -12,6 +12,7 @@ use cupti::ids::{kind, result};
 use cupti::record::{self, graph_trace, kernel, memcpy, memcpy_peer, memset};
 use cupti::types::ActivityGetNextRecord;
 
+use crate::clock::Correction;
 use crate::earlier_launches;
 use crate::names::{NAMES_SEEN, Named};
 use crate::queue::QUEUE;
@@ -212,13 +213,14 @@ struct Batch {
     records: u32,
     /// Names by address, valid for one buffer only: later the address may belong to another name.
     known: [(*const c_char, u32); 64],
+    correction: Correction,
     tally: Tally,
 }
 
 impl Batch {
     fn new() -> Self {
         let known = [(core::ptr::null(), 0); 64];
-        Self { bytes: [0; 4096], used: 0, records: 0, known, tally: Tally::default() }
+        Self { bytes: [0; 4096], used: 0, records: 0, known, correction: Correction::new(), tally: Tally::default() }
     }
 
     fn flush(&mut self) {
@@ -285,6 +287,7 @@ impl Batch {
             Some(record) if record.is_from_before() => {}
             Some(Record::Kernel(mut kernel, name)) => {
                 self.tally.kernels += 1;
+                self.correction.apply(&mut kernel.start, &mut kernel.end);
                 if !self.times(kernel.start, kernel.end, true) {
                     return;
                 }
@@ -297,14 +300,16 @@ impl Batch {
                 self.tally.nameless += u64::from(name == 0);
                 self.message(wire::Kernel::SIZE, |out| kernel.encode(out));
             }
-            Some(Record::Memcpy(copy)) => {
+            Some(Record::Memcpy(mut copy)) => {
                 self.tally.copies += 1;
+                self.correction.apply(&mut copy.start, &mut copy.end);
                 if self.times(copy.start, copy.end, false) {
                     self.message(wire::Memcpy::SIZE, |out| copy.encode(out));
                 }
             }
-            Some(Record::Memset(memset)) => {
+            Some(Record::Memset(mut memset)) => {
                 self.tally.memsets += 1;
+                self.correction.apply(&mut memset.start, &mut memset.end);
                 if self.times(memset.start, memset.end, false) {
                     self.message(wire::Memset::SIZE, |out| memset.encode(out));
                 }

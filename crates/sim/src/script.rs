@@ -21,7 +21,7 @@
 //! | `slow` | `FUNC:DURATION` | each call of that API function takes that much longer |
 //! | `correlation` | id | the first correlation id (1); ids wrap past 2^32-1 and skip 0 |
 //! | `truth` | path | one JSON line is appended there when the process exits normally: see [`crate::truth`] |
-//! | `clock` | `refuse` | `cuptiActivityRegisterTimestampCallback` fails |
+//! | `clock` | `refuse`, `spoils` | `cuptiActivityRegisterTimestampCallback` fails; or the first kernels after it have CUPTI's default clock: one for each time that it was called before |
 //! | `buffer` | `refuse` | `cuptiActivityRegisterCallbacks` fails |
 //! | `record_cost` | duration | CUPTI takes this much CPU time for each record, on the thread that launches (0) |
 //! | `per_thread` | `0`, `1` | a record buffer for each thread (1 from release 13.0 on) |
@@ -172,6 +172,8 @@ pub struct Script {
     pub truth: Option<String>,
     /// Whether CUPTI rejects another clock.
     pub refuse_clock: bool,
+    /// Whether kernels have the default clock after another clock was set again.
+    pub clock_spoils: bool,
     /// Whether CUPTI rejects buffer callbacks.
     pub refuse_buffer: bool,
     /// CPU time of CUPTI for each record.
@@ -234,6 +236,7 @@ impl Script {
             correlation: 1,
             truth: None,
             refuse_clock: false,
+            clock_spoils: false,
             refuse_buffer: false,
             record_cost: 0,
             per_thread: true,
@@ -332,8 +335,8 @@ impl Script {
             "record_cost" => self.record_cost = duration(value)?,
             "truth" => self.truth = Some(value.into()),
             "clock" => {
-                one_of(value, &["refuse"])?;
-                self.refuse_clock = true;
+                one_of(value, &["refuse", "spoils"])?;
+                (self.refuse_clock, self.clock_spoils) = (value == "refuse", value == "spoils");
             }
             "buffer" => {
                 one_of(value, &["refuse"])?;

@@ -151,7 +151,7 @@ extern "C" fn cuptiActivityRegisterTimestampCallback(callback: Option<TimestampF
         if (gpu.script)().refuse_clock {
             return Err(result::NOT_SUPPORTED);
         }
-        clock::set(callback);
+        clock::set(callback, (gpu.script)().clock_spoils);
         Ok(())
     }))
 }

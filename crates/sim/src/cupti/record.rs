@@ -37,7 +37,9 @@ pub fn stride(release: &Release, kind: u32) -> usize {
 /// # Safety
 /// `to` must be valid for the release's stride of the activity's kind, and zeroed.
 pub unsafe fn write(to: *mut u8, activity: &Activity, shown: Times) {
-    let [start, end] = times(activity, shown);
+    let distance = if matches!(activity.detail, Detail::Kernel { .. }) { clock::next_distance() } else { 0 };
+    let shift = |time: u64| if time == 0 { 0 } else { time.wrapping_add(distance) };
+    let [start, end] = times(activity, shown).map(shift);
     let a = activity;
     // SAFETY: every field is within the stride by the offsets of the cupti crate.
     unsafe {
