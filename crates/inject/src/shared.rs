@@ -48,10 +48,12 @@ impl<T> Shared<T> {
         self.memory.store(ptr::null_mut(), Ordering::SeqCst);
         let place = self.place.load(Ordering::Acquire);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        if place.is_null() {
+            return;
+        }
         // SAFETY: replaces a mapping of ours of this size.
-        if !place.is_null()
-            && unsafe { libc::mmap(place.cast(), self.bytes, self.protection, flags, -1, 0) } == libc::MAP_FAILED
-        {
+        let mapped = unsafe { libc::mmap(place.cast(), self.bytes, self.protection, flags, -1, 0) };
+        if mapped == libc::MAP_FAILED {
             self.place.store(ptr::null_mut(), Ordering::Release);
         }
     }
