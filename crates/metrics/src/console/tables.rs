@@ -174,7 +174,7 @@ fn copies(paces: &[Pace<'_>], look: BlockStyle) -> Table {
         ];
         row(&cells, name)
     };
-    let columns = row(["pid", "rate", "copies/s", "bytes", "copies", "while copying"], "direction");
+    let columns = row(["pid", "rate", "copies/s", "bytes", "copies", "while in call"], "direction");
     let mut rows = Vec::new();
     for pace in paces {
         for copies in &pace.process.copies {
@@ -195,7 +195,8 @@ fn copies(paces: &[Pace<'_>], look: BlockStyle) -> Table {
     Table { title: "Copies", columns, rows: rows.into_iter().map(|(_, row)| row).collect() }
 }
 
-/// Returns bytes per second spent in the calls. Calls that return before the copy is done are not counted.
+/// Returns bytes per second spent in the calls, which includes waiting for earlier work of the stream. Calls that return
+/// before the copy is done are not counted.
 pub(crate) fn speed(copies: &Copies) -> String {
     match copies.moved {
         moved if copies.asynchronous || moved.ns == 0 => "-".to_owned(),

@@ -53,7 +53,7 @@ define! {
     COPIED = Counter "warpscope_copied_bytes", "bytes", "Bytes copied.";
     COPY_SIZE = Histogram "warpscope_copy_size_bytes", "bytes", "Copies by size.";
     COPY_DURATION = Histogram "warpscope_copy_duration_seconds", "seconds",
-        "Synchronous copies by duration. Asynchronous copies return early and are not timed.";
+        "Synchronous copies by the duration of the call, including its wait for earlier work. Asynchronous copies return early and are not timed.";
     SETS = Counter "warpscope_memsets", "", "Memsets.";
     SET = Counter "warpscope_memset_bytes", "bytes", "Bytes set.";
     ERRORS = Counter "warpscope_errors", "", "Failed CUDA calls by function and result.";

@@ -169,7 +169,7 @@ fn copies(pace: &Pace<'_>, width: usize, lines: &mut Vec<Line<'static>>) {
         let cells = [(rate, 18), (per_second, 10), (moved, 10), (number, 10), (speed, 13)];
         format!("{}  {direction}", row(&cells, width.saturating_sub(2 + LONGEST_DIRECTION)))
     };
-    heading(lines, "Copies", &row(["rate", "copies/s", "bytes", "copies", "while copying"], "direction"));
+    heading(lines, "Copies", &row(["rate", "copies/s", "bytes", "copies", "while in call"], "direction"));
     for copies in &pace.process.copies {
         let mode = if copies.asynchronous { ", async" } else { "" };
         let (bytes_per_second, per_second) = pace.copies(copies);
