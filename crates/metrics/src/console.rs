@@ -1,5 +1,5 @@
 //! The console output: tables like those of `top`, one block per interval. Names come last, so that long ones do not
-//! break the alignment. Lines are limited to the width of a terminal; in a pipe or a file they are complete.
+//! break the alignment. Lines and tables are limited to the size of a terminal; in a pipe or a file they are complete.
 
 mod table;
 mod tables;
@@ -20,9 +20,6 @@ use crate::{
     snapshot::{Device, Snapshot},
 };
 
-/// Rows per table if there is no height limit.
-const ROWS: usize = 10;
-
 /// Formats the state `now`, with rates since the snapshot `before`.
 pub fn block(now: &Snapshot, before: Option<&Snapshot>, look: BlockStyle) -> String {
     let look = BlockStyle { width: look.width.map(|width| width.max(60)), ..look };
@@ -37,8 +34,9 @@ pub fn block(now: &Snapshot, before: Option<&Snapshot>, look: BlockStyle) -> Str
         let lines = |(place, table): (usize, &Table)| 2 + table.shown(if place == 0 { 2 * most } else { most });
         head.len() + tables.iter().enumerate().map(lines).sum::<usize>()
     };
+    // In a pipe or a file tables are complete.
     let most =
-        look.height.map_or(ROWS, |lines| (1..=ROWS.max(lines)).rev().find(|&most| height(most) < lines).unwrap_or(1));
+        look.height.map_or(usize::MAX / 2, |lines| (1..=lines).rev().find(|&most| height(most) < lines).unwrap_or(1));
     let mut text = String::new();
     for line in head {
         let _ = writeln!(text, "{line}");
