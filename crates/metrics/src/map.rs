@@ -2,6 +2,7 @@
 
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
+use serde_json::json;
 use text::{
     names::printable,
     units::{bytes, counted, time},
@@ -50,11 +51,44 @@ pub struct Allocation {
 }
 
 impl Map {
+    /// Returns the number of live allocations, and their bytes.
+    fn totals(&self) -> (u64, u64) {
+        let (more, more_bytes) = self.left_out;
+        let bytes = self.allocations.iter().fold(more_bytes, |sum, allocation| sum.saturating_add(allocation.bytes));
+        (self.allocations.len() as u64 + more, bytes)
+    }
+
+    /// Returns the map as JSON, with exact sizes and whole stacks, outermost frame first.
+    pub fn json(&self) -> String {
+        let allocation = |allocation: &Allocation| {
+            json!({
+                "address": format!("{:#x}", allocation.address),
+                "bytes": allocation.bytes,
+                "kind": allocation.space.name(),
+                "age_ns": u64::try_from(allocation.age.as_nanos()).unwrap_or(u64::MAX),
+                "function": &*allocation.function,
+                "line": site(&allocation.stack),
+                "stack": allocation.stack.iter().map(|frame| &*frame.name).collect::<Vec<_>>(),
+            })
+        };
+        let (live, live_bytes) = self.totals();
+        let map = json!({
+            "pid": self.pid,
+            "name": self.comm,
+            "user": self.user,
+            "live_allocations": live,
+            "live_bytes": live_bytes,
+            "allocations": self.allocations.iter().map(allocation).collect::<Vec<_>>(),
+            "omitted_allocations": self.left_out.0,
+            "omitted_bytes": self.left_out.1,
+            "incomplete": self.incomplete,
+        });
+        format!("{map}\n")
+    }
+
     /// Formats the map: a title and a row for each allocation.
     pub fn text(&self) -> String {
-        let (more, more_bytes) = self.left_out;
-        let count = self.allocations.len() as u64 + more;
-        let sum = self.allocations.iter().fold(more_bytes, |sum, allocation| sum.saturating_add(allocation.bytes));
+        let ((more, more_bytes), (count, sum)) = (self.left_out, self.totals());
         let mut text = format!(
             "{} ({}), pid {}: {}, {}\n\n",
             printable(&self.comm),
@@ -120,6 +154,13 @@ mod tests {
              0x7f0000100000   4.00 KiB  device     58.0 s  [unknown line], cudaMalloc\n… and 3 smaller ones, 30 B\n\n\
              Some lines are still being resolved; request the map again.\n";
         assert_eq!(map.text(), expected);
+        let read: serde_json::Value = serde_json::from_str(&map.json()).expect("JSON");
+        assert_eq!((&read["name"], &read["live_bytes"]), (&json!("tr\nain"), &json!((1 << 20) + 4096 + 30)));
+        let allocation = &read["allocations"][0];
+        assert_eq!((&allocation["address"], &allocation["bytes"]), (&json!("0x7f0000000000"), &json!(1 << 20)));
+        assert_eq!((&allocation["line"], &allocation["age_ns"]), (&json!("train.py:17 step"), &json!(58_000_000_000_u64)));
+        assert_eq!(allocation["stack"], json!(["_start", "step (train.py:17)", "cudaMalloc"]));
+        assert_eq!((&read["allocations"][1]["line"], &read["incomplete"]), (&json!(null), &json!(true)));
         let none = Map { pid: 7, comm: "a".into(), user: "b".into(), ..Map::default() };
         assert_eq!(none.text(), "a (b), pid 7: 0 live allocations, 0 B\n\n");
     }

@@ -12,6 +12,7 @@ use std::{
 
 use metrics::{
     http::{Response, Server, Source, answer},
+    map::Map,
     openmetrics::Format,
 };
 
@@ -26,8 +27,9 @@ impl Source for Fake {
         Err("the probes are gone".to_owned())
     }
 
-    fn map(&self, pid: u32, user: u32) -> Result<String, (u16, String)> {
-        if pid == 7 { Ok(format!("for user {user}\n")) } else { Err((404, "there is none".to_owned())) }
+    fn map(&self, pid: u32, user: u32) -> Result<Map, (u16, String)> {
+        let map = Map { pid, user: format!("for user {user}"), ..Map::default() };
+        if pid == 7 { Ok(map) } else { Err((404, "there is none".to_owned())) }
     }
 }
 
@@ -68,7 +70,11 @@ fn every_path_is_served() {
     assert!(health.starts_with("HTTP/1.1 503 ") && health.ends_with("the probes are gone\n"));
     // SAFETY: takes nothing, and cannot fail.
     let ours = unsafe { libc::geteuid() };
-    assert!(get(server.address(), "/map?pid=7", "").ends_with(&format!("\r\n\r\nfor user {ours}\n")));
+    let map = get(server.address(), "/map?pid=7", "");
+    assert!(map.contains("text/plain") && map.contains(&format!("(for user {ours}), pid 7: 0 live")), "{map}");
+    let map = get(server.address(), "/map?pid=7&format=json", "");
+    assert!(map.contains("Content-Type: application/json\r\n") && map.contains("\"live_bytes\":0"), "{map}");
+    assert!(get(server.address(), "/map?pid=7&format=xml", "").starts_with("HTTP/1.1 400 "));
     assert!(get(server.address(), "/map?pid=8", "").starts_with("HTTP/1.1 404 "));
     assert!(get(server.address(), "/map?pid=x", "").starts_with("HTTP/1.1 400 "));
     assert!(get(server.address(), "/", "").contains("<a href=\"/metrics\">"));

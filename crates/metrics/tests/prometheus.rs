@@ -12,6 +12,7 @@ use std::{
 
 use metrics::{
     http::{Server, Source, answer},
+    map::Map,
     openmetrics::{Exposition, Format, Limits},
 };
 
@@ -31,8 +32,9 @@ impl Source for Machine {
         Ok(())
     }
 
-    fn map(&self, pid: u32, user: u32) -> Result<String, (u16, String)> {
-        if pid == 7 { Ok(format!("for user {user}\n")) } else { Err((404, "there is none".to_owned())) }
+    fn map(&self, pid: u32, user: u32) -> Result<Map, (u16, String)> {
+        let map = Map { pid, user: format!("for user {user}"), ..Map::default() };
+        if pid == 7 { Ok(map) } else { Err((404, "there is none".to_owned())) }
     }
 }
 

@@ -41,13 +41,13 @@ use scrape::Scrapes;
 
 /// Runs the command.
 pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
-    let (quiet, verbose, map) = (options.quiet, options.verbose, options.map);
+    let (quiet, verbose, map, json) = (options.quiet, options.verbose, options.map, options.json);
     let options = settings(options)?;
     if let Some(pid) = map {
         let Some(address) = &options.metrics_addr else {
             bail!("--map needs the address of a running monitor (--metrics-addr)")
         };
-        return map::print(pid, address);
+        return map::print(pid, json, address);
     }
     check(&options)?;
     health::limit_heaps();

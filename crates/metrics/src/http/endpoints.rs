@@ -3,7 +3,7 @@
 use text::names::printable;
 
 use super::{Method, Peer, Refusal, Request, Response};
-use crate::openmetrics::Format;
+use crate::{map::Map, openmetrics::Format};
 
 /// The source of the answers.
 pub trait Source {
@@ -12,7 +12,7 @@ pub trait Source {
     /// Whether the monitor works; otherwise one sentence.
     fn health(&self) -> Result<(), String>;
     /// The memory map of a process by address, for this user; otherwise a status and one sentence.
-    fn map(&self, pid: u32, user: u32) -> Result<String, (u16, String)>;
+    fn map(&self, pid: u32, user: u32) -> Result<Map, (u16, String)>;
 }
 
 const PAGE: &str = "<!DOCTYPE html>
@@ -23,7 +23,8 @@ const PAGE: &str = "<!DOCTYPE html>
 <ul>
 <li><a href=\"/metrics\">/metrics</a>: every GPU process on this machine, for Prometheus</li>
 <li><a href=\"/healthz\">/healthz</a>: whether warpscope is working</li>
-<li>/map?pid=PID: the live GPU memory of a process by address, for root and its owner on this machine</li>
+<li>/map?pid=PID: the live GPU memory of a process by address, for root and its owner on this machine;
+/map?pid=PID&amp;format=json: with exact sizes and whole stacks</li>
 </ul>
 </body>
 </html>
@@ -52,8 +53,14 @@ pub fn answer(request: &Request, source: &dyn Source) -> Response {
         // Addresses are shown only to the owner.
         "/map" => match (request.peer, request.parameter("pid").and_then(|pid| pid.parse().ok())) {
             (_, None) => Response::text(400, "the pid is missing: use /map?pid=PID\n"),
+            _ if request.parameter("format").is_some_and(|format| format != "json") => {
+                Response::text(400, "the format is not known: use /map?pid=PID&format=json, or no format for text\n")
+            }
             (Peer::User(user), Some(pid)) => match source.map(pid, user) {
-                Ok(text) => Response::text(200, &text),
+                Ok(map) if request.parameter("format").is_some() => {
+                    Response { content_type: "application/json", ..Response::text(200, &map.json()) }
+                }
+                Ok(map) => Response::text(200, &map.text()),
                 Err((status, reason)) => Response::text(status, &format!("{}\n", printable(&reason))),
             },
             _ => {

@@ -70,6 +70,9 @@ pub struct Monitor {
     /// Print the live allocations of a process, queried from the running monitor, and exit.
     #[arg(long, value_name = "PID", value_parser = values::pid)]
     pub map: Option<u32>,
+    /// With --map: print JSON, with exact sizes and whole stacks.
+    #[arg(long, requires = "map")]
+    pub json: bool,
     /// Let clients on this machine record processes with POST /record?pid=PID and the token in FILE, which is created
     /// if missing.
     #[arg(long, value_name = "FILE")]

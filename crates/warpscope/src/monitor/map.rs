@@ -72,11 +72,14 @@ impl Monitor {
 }
 
 /// `monitor --map PID`: queries the monitor at this address and prints the reply.
-pub fn print(pid: u32, address: &str) -> anyhow::Result<ExitCode> {
+pub fn print(pid: u32, json: bool, address: &str) -> anyhow::Result<ExitCode> {
     let begun = Instant::now();
     let text = loop {
-        let answer = request(pid, address);
+        let answer = request(pid, json, address);
         let again = match &answer {
+            Ok((200, text)) if json => {
+                serde_json::from_str::<serde_json::Value>(text).is_ok_and(|map| map["incomplete"] == true)
+            }
             Ok((200, text)) => text.trim_end().ends_with(INCOMPLETE),
             Ok((status, _)) => *status == 503,
             Err(_) => false,
@@ -95,12 +98,13 @@ pub fn print(pid: u32, address: &str) -> anyhow::Result<ExitCode> {
 }
 
 /// Returns the status and the body of the reply.
-fn request(pid: u32, address: &str) -> anyhow::Result<(u16, String)> {
+fn request(pid: u32, json: bool, address: &str) -> anyhow::Result<(u16, String)> {
     let unreachable =
         || format!("there is no warpscope monitor at {address}: start one, or give its address with --metrics-addr");
     let mut stream = TcpStream::connect(address).with_context(unreachable)?;
     stream.set_read_timeout(Some(REPLY_TIMEOUT)).context("cannot set a timeout")?;
-    write!(stream, "GET /map?pid={pid} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")
+    let format = if json { "&format=json" } else { "" };
+    write!(stream, "GET /map?pid={pid}{format} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")
         .with_context(unreachable)?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).with_context(|| format!("the monitor at {address} does not answer"))?;

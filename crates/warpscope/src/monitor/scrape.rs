@@ -155,7 +155,7 @@ impl Source for Scrapes {
         lock(&self.problem).clone().map_or(Ok(()), Err)
     }
 
-    fn map(&self, pid: u32, user: u32) -> Result<String, (u16, String)> {
+    fn map(&self, pid: u32, user: u32) -> Result<Map, (u16, String)> {
         let unknown =
             || (404, format!("process {pid} is not running, or has not called CUDA since the monitor started"));
         let busy = || (503, "the monitor is busy: try again in a second".to_owned());
@@ -174,8 +174,7 @@ impl Source for Scrapes {
         let (answer, made) = mpsc::sync_channel(1);
         lock(&self.maps).push(MapRequest { pid, answer });
         self.ring();
-        let made = made.recv_timeout(TIMEOUT).map_err(|_| busy())?;
-        made.map(|map| map.text()).ok_or_else(unknown)
+        made.recv_timeout(TIMEOUT).map_err(|_| busy())?.ok_or_else(unknown)
     }
 }
 
