@@ -172,9 +172,7 @@ fn new_kernels_have_names_at_once() {
     let scene = Scene::new();
     let (monitor, mut pilot) = Monitor::with_pilot(&scene, "");
     let pid = pilot.pid().to_string();
-    let nameless = |metrics: &Metrics| {
-        metrics.sum("warpscope_kernel_launches_total", &[("pid", &pid), ("kernel", "[unknown kernel]")])
-    };
+    let nameless = |metrics: &Metrics| metrics.unknown_launches(&[("pid", &pid)]);
     let all = |metrics: &Metrics| metrics.sum("warpscope_launches_total", &[("pid", &pid)]);
     // The pilot's own kernel has no name if it was first launched before all functions were watched.
     let before = monitor.scrape();

@@ -150,6 +150,12 @@ impl Metrics {
         found[0]
     }
 
+    /// Launches of a process's kernels without a name.
+    pub fn unknown_launches(&self, labels: &[(&str, &str)]) -> u64 {
+        let kernels = self.values("warpscope_kernel_launches_total", "kernel", labels);
+        kernels.iter().filter(|(kernel, _)| kernel.starts_with("[unknown kernel ")).map(|(_, launches)| launches).sum()
+    }
+
     /// The values of a label, with the metric's values, where the other labels match.
     pub fn values(&self, name: &str, label: &str, labels: &[(&str, &str)]) -> Vec<(String, u64)> {
         let found = self.0.iter().filter(|sample| sample.name == name && sample.has(labels));

@@ -54,16 +54,15 @@ impl<'a> Pace<'a> {
         self.per_second(launches)
     }
 
-    /// Returns the kernels with their launches per second.
+    /// Returns the kernels with their launches per second. Launches are compared by address: a kernel may have had no name,
+    /// or been among others, in the previous snapshot.
     pub fn kernels(&self) -> Vec<(&'a Kernel, f64)> {
-        let before: HashMap<&str, u64> = self
-            .before
-            .iter()
-            .flat_map(|process| &process.kernels)
-            .map(|kernel| (&*kernel.name, kernel.launches))
-            .collect();
+        let listed = self.before.iter().flat_map(|process| &process.kernels).flat_map(|kernel| &kernel.by_address);
+        let unlisted = self.before.iter().flat_map(|process| &process.unlisted);
+        let before: HashMap<u64, u64> = listed.chain(unlisted).copied().collect();
+        let new = |(address, launches): &(u64, u64)| launches.saturating_sub(before.get(address).copied().unwrap_or(0));
         let per_second = |kernel: &Kernel| {
-            let new = kernel.launches.saturating_sub(before.get(&*kernel.name).copied().unwrap_or(0));
+            let new: u64 = kernel.by_address.iter().map(new).sum();
             if self.seconds > 0.0 { new as f64 / self.seconds } else { 0.0 }
         };
         self.process.kernels.iter().map(|kernel| (kernel, per_second(kernel))).collect()
@@ -153,6 +152,27 @@ mod tests {
         // The same snapshot again, or a counter that decreased, has a rate of 0.
         assert_eq!(Pace::of(&now, Some(&now))[0].launches(), 0.0);
         assert_eq!(Pace::of(&before, Some(&now))[0].launches(), 0.0);
+    }
+
+    /// Check that a kernel that gets its name between two snapshots has the rate of the time between them, also if it
+    /// joins others of the same name.
+    #[test]
+    fn kernels_that_get_a_name_have_the_rate_of_the_interval() {
+        let kernel = |by_address: &[(u64, u64)]| Kernel {
+            name: "k".into(),
+            launches: by_address.iter().map(|(_, launches)| launches).sum(),
+            by_address: by_address.to_vec(),
+            ..Kernel::default()
+        };
+        let at = |seconds, kernels, unlisted: &[(u64, u64)]| Snapshot {
+            time_ns: seconds * 1_000_000_000,
+            processes: vec![Process { id: 1, kernels, unlisted: unlisted.to_vec(), ..Process::default() }],
+            ..Snapshot::default()
+        };
+        let before = at(10, vec![kernel(&[(0x1, 100)])], &[(0x2, 5_000), (0x3, 7)]);
+        let now = at(12, vec![kernel(&[(0x1, 120), (0x2, 5_100), (0x4, 8)])], &[]);
+        let rates: Vec<f64> = Pace::of(&now, Some(&before))[0].kernels().iter().map(|(_, rate)| *rate).collect();
+        assert_eq!(rates, [64.0], "20, 100 and 8 launches in two seconds");
     }
 
     /// Check that memory on all GPUs is compared with what was seen, only for processes that used CUDA before.

@@ -82,6 +82,8 @@ pub struct Process {
     pub other_launches: u64,
     /// Launches of kernels whose names are still being resolved. They move to `kernels` afterwards.
     pub unnamed_launches: u64,
+    /// Launches by address of the kernels not in `kernels`, so that the rate of one that moves there is known.
+    pub unlisted: Vec<(u64, u64)>,
     /// Launches of whole graphs.
     pub graph_launches: u64,
     /// Copies by direction, synchronous and asynchronous ones separately.
@@ -185,10 +187,12 @@ impl From<&str> for Frame {
 /// Launches of one kernel.
 #[derive(Clone, Debug, Default)]
 pub struct Kernel {
-    /// Its demangled name; the address in hexadecimal if the name is unknown.
+    /// Its demangled name; with the address if the name is unknown.
     pub name: Arc<str>,
     /// Launches.
     pub launches: u64,
+    /// Launches by the address or handle that was launched: several may have the same name.
+    pub by_address: Vec<(u64, u64)>,
     /// Blocks of the last launch.
     pub grid: [u32; 3],
     /// Threads per block of the last launch.

@@ -41,7 +41,10 @@ pub fn memory(space: Space, live_bytes: u64, live: u64, frees: u64) -> Memory {
 fn training(step: u64) -> Process {
     let gemm = "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x128_16x5_nn_align4>(Params)";
     let add = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)";
-    let kernel = |name: &str, launches, grid, block| Kernel { name: name.into(), launches, grid, block };
+    let kernel = |name: &str, launches, grid: [u32; 3], block| {
+        let by_address = vec![(grid[0].into(), launches)];
+        Kernel { name: name.into(), launches, by_address, grid, block }
+    };
     Process {
         id: 1,
         pid: 4711,
@@ -93,6 +96,7 @@ fn training(step: u64) -> Process {
         ],
         other_launches: 77,
         unnamed_launches: 0,
+        unlisted: Vec::new(),
         graph_launches: 12 * step,
         copies: vec![
             Copies {

@@ -9,7 +9,7 @@ use bpf::{Recorder, calls::KernelSum};
 use collect::calls::{handles::MOST_SEEN, objects::Question};
 use cuda::calls::KernelRef;
 use metrics::snapshot::{Kernel, Process};
-use model::event::ProcessId;
+use model::event::{Mapping, ProcessId};
 
 use super::{namer::Namer, state::State};
 
@@ -17,9 +17,6 @@ use super::{namer::Namer, state::State};
 const MOST: usize = 1024;
 /// The most handles of one process whose names are requested.
 const MOST_REQUESTED: usize = 1 << 16;
-
-/// The label of a kernel whose name is unknown.
-const UNKNOWN: &str = "[unknown kernel]";
 
 /// Adds launches to the snapshot of a process. Kernels with the same name are merged.
 pub fn add(process: &mut Process, id: ProcessId, sums: &[&KernelSum], state: &mut State, namer: &Namer) {
@@ -32,30 +29,31 @@ pub fn add(process: &mut Process, id: ProcessId, sums: &[&KernelSum], state: &mu
             continue;
         }
         let reference = if sum.handle { KernelRef::Handle(sum.address) } else { KernelRef::HostStub(sum.address) };
-        let name = match state.kernel_name(id, reference) {
-            Some(name) => name,
-            None if state.is_awaited(id, sum.address) => {
-                process.unnamed_launches += sum.count;
-                continue;
+        let name = state.kernel_name(id, reference);
+        // The runtime also accepts a handle in place of a host function, which is code.
+        let is_handle = sum.handle || state.code_at(id, sum.address).is_none();
+        let pending = match &name {
+            Some(_) => false,
+            None if state.is_awaited(id, sum.address) => true,
+            None if is_handle && is_unrequested(id, sum.address, state) => {
+                handles.push(sum.address);
+                true
             }
-            // The runtime also accepts a handle in place of a host function, which is code.
-            None if sum.handle || !state.is_code(id, sum.address) => {
-                if is_unrequested(id, sum.address, state) {
-                    handles.push(sum.address);
-                    process.unnamed_launches += sum.count;
-                    continue;
-                }
-                UNKNOWN.into()
-            }
-            None if state.is_unrequested(id, sum.address) => {
+            None if !is_handle && state.is_unrequested(id, sum.address) => {
                 nameless.push(sum.address);
-                process.unnamed_launches += sum.count;
-                continue;
+                true
             }
-            None => UNKNOWN.into(),
+            None => false,
         };
+        if pending {
+            process.unnamed_launches += sum.count;
+            process.unlisted.push((sum.address, sum.count));
+            continue;
+        }
+        let name = name.unwrap_or_else(|| unknown(state.code_at(id, sum.address), sum.address));
         let kernel = by_name.entry(name.clone()).or_insert_with(|| Kernel { name, ..Kernel::default() });
         kernel.launches += sum.count;
+        kernel.by_address.push((sum.address, sum.count));
         (kernel.grid, kernel.block) = (sum.grid, sum.block);
     }
     request(id, nameless, state, namer);
@@ -63,8 +61,21 @@ pub fn add(process: &mut Process, id: ProcessId, sums: &[&KernelSum], state: &mu
     process.other_launches += state.processes.get(&id).map_or(0, |known| known.evicted_launches);
     process.kernels = by_name.into_values().collect();
     process.kernels.sort_by(|a, b| b.launches.cmp(&a.launches).then_with(|| a.name.cmp(&b.name)));
-    if process.kernels.len() > MOST {
-        process.other_launches += process.kernels.drain(MOST..).map(|kernel| kernel.launches).sum::<u64>();
+    for other in process.kernels.drain(MOST.min(process.kernels.len())..) {
+        process.other_launches += other.launches;
+        process.unlisted.extend(other.by_address);
+    }
+}
+
+/// Returns what a kernel without a name is called: its host function's place in its file, or its handle. Each has its own
+/// counter, which another kernel never joins.
+fn unknown(code: Option<&Mapping>, address: u64) -> Arc<str> {
+    match code {
+        Some(mapping) => {
+            let file = mapping.path.rsplit('/').next().unwrap_or_default();
+            format!("[unknown kernel {file}+{:#x}]", address - mapping.start + mapping.offset).into()
+        }
+        None => format!("[unknown kernel {address:#x}]").into(),
     }
 }
 
@@ -119,4 +130,26 @@ pub fn evict(recorder: &Recorder, before: &HashMap<(u32, u64), u64>, room: u64, 
         }
     }
     sums.len() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that kernels without a name are told apart by the place of their host function, which is the same in every run,
+    /// or by their handle.
+    #[test]
+    fn unknown_kernels_are_named_by_their_place() {
+        let mapping = Mapping {
+            process: ProcessId(1),
+            time: 0,
+            start: 0x7000,
+            end: 0x9000,
+            offset: 0x1000,
+            path: "/opt/app/train".into(),
+            build_id: Vec::new(),
+        };
+        assert_eq!(&*unknown(Some(&mapping), 0x7139), "[unknown kernel train+0x1139]");
+        assert_eq!(&*unknown(None, 0x5588_0010), "[unknown kernel 0x55880010]");
+    }
 }

@@ -135,10 +135,10 @@ impl State {
         self.processes.get(&process).is_some_and(|known| !known.requested_stubs.contains(&stub))
     }
 
-    /// Whether an address is in the code of a process.
-    pub fn is_code(&self, process: ProcessId, address: u64) -> bool {
-        let holds = |mapping: &Mapping| (mapping.start..mapping.end).contains(&address);
-        self.processes.get(&process).is_some_and(|known| known.mappings.iter().any(holds))
+    /// Returns the mapped code of a process that contains an address.
+    pub fn code_at(&self, process: ProcessId, address: u64) -> Option<&Mapping> {
+        let holds = |mapping: &&Mapping| (mapping.start..mapping.end).contains(&address);
+        self.processes.get(&process)?.mappings.iter().find(holds)
     }
 
     /// Whether the name of a host function or of a handle is being resolved.
