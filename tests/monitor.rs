@@ -9,4 +9,5 @@ mod many;
 mod processes;
 mod prometheus;
 mod remote;
+mod short;
 mod top;

@@ -14,7 +14,7 @@ use super::{Ended, Running, Scene, wait_until};
 
 /// `warpscope monitor` on a free port.
 pub struct Monitor {
-    running: Running,
+    pub running: Running,
     pub address: String,
 }
 

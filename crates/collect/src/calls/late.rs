@@ -15,6 +15,18 @@ pub struct Late {
     /// Processes that ended before their library was watched.
     pub missed: u64,
     by_pid: HashMap<u32, Gap>,
+    ended: Vec<Ended>,
+}
+
+/// A process that had ended when its library was found: whether any of its calls was seen is known after all records up to
+/// then have been read.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    pid: u32,
+    mapped: u64,
+    watched: u64,
+    /// Records have been read since.
+    read: bool,
 }
 
 /// The gap of one process: when it mapped the library, and how long the gap was.
@@ -48,6 +60,35 @@ impl Late {
         }
     }
 
+    /// Adds a process that mapped a library at `mapped` and has ended. The library has been watched since `watched`.
+    pub fn add_ended(&mut self, pid: u32, mapped: u64, watched: u64) {
+        if mapped == 0 || mapped > watched || self.ended.iter().any(|ended| ended.pid == pid) {
+            return;
+        }
+        if self.ended.len() >= MOST {
+            self.missed += 1;
+            return;
+        }
+        self.ended.push(Ended { pid, mapped, watched, read: false });
+    }
+
+    /// Counts processes that had ended, after all records have been read. `was_seen` says whether a process made a call that
+    /// was seen. Returns `true` if one was missed.
+    pub fn settle(&mut self, was_seen: impl Fn(u32) -> bool) -> bool {
+        let before = self.missed;
+        for ended in std::mem::take(&mut self.ended) {
+            let Ended { pid, mapped, watched, read } = ended;
+            if was_seen(pid) {
+                self.add(pid, mapped, watched);
+            } else if read {
+                self.missed += 1;
+            } else {
+                self.ended.push(Ended { read: true, ..ended });
+            }
+        }
+        self.missed > before
+    }
+
     /// Returns how long a process first seen at `seen` was not watched.
     pub fn of(&self, pid: u32, seen: u64) -> Option<u64> {
         self.by_pid.get(&pid).filter(|gap| gap.from <= seen).map(|gap| gap.ns)
@@ -75,5 +116,21 @@ mod tests {
         assert_eq!((late.of(7, 160), late.of(8, 210), late.of(7, 50)), (Some(40), None, None));
         late.forget(7);
         assert_eq!(late.of(7, 160), None);
+    }
+
+    /// Check that a process that ended before its libraries were watched is missed once, after the records of its last moments
+    /// were read, and that one whose calls were seen is late instead.
+    #[test]
+    fn ended_processes_are_missed_unless_they_were_seen() {
+        let mut late = Late::default();
+        late.add_ended(7, 100, 130);
+        late.add_ended(7, 110, 150);
+        late.add_ended(8, 100, 130);
+        late.add_ended(9, 200, 150);
+        assert!(!late.settle(|_| false), "records of its last calls may follow");
+        assert!(late.settle(|pid| pid == 8));
+        assert_eq!((late.missed, late.processes, late.ns), (1, 1, 30));
+        assert!(!late.settle(|_| false));
+        assert_eq!((late.of(8, 140), late.of(7, 140)), (Some(30), None));
     }
 }

@@ -17,6 +17,9 @@ use crate::{
     sink::Sink,
 };
 
+/// The note on processes that ended before their library was watched.
+const MISSED: &str = "a process exited before its CUDA library was probed: its calls are missing";
+
 impl<S: Sink> Collector<S> {
     /// Reads from every source; returns `true` if there may be more.
     ///
@@ -137,6 +140,10 @@ impl<S: Sink> Collector<S> {
             any |= sessions.read(accept_hellos, &of_peer, &self.thread_ids, &mut |event| sink.push(&event));
         }
         if !more {
+            let was_seen = |pid| self.images.of_peer(pid).is_some();
+            if self.trace.as_mut().is_some_and(|trace| trace.late.settle(was_seen)) {
+                sink.push(&Event::Note(Note { text: MISSED.to_owned() }));
+            }
             self.images.forget_ended();
         }
         sink.show();

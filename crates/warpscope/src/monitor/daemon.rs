@@ -130,6 +130,9 @@ impl Monitor {
         monitor.ask_nvml();
         monitor.watch_given()?;
         monitor.find_processes();
+        if let Some(scrapes) = &monitor.scrapes {
+            scrapes.set_problem(None);
+        }
         Ok(monitor)
     }
 

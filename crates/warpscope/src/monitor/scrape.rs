@@ -66,7 +66,7 @@ impl Scrapes {
         Ok(Self {
             waiting: Mutex::default(),
             exposition: Mutex::new(Exposition::new(limits)),
-            problem: Mutex::default(),
+            problem: Mutex::new(Some("the monitor is starting".to_owned())),
             maps: Mutex::default(),
             last_map: Mutex::default(),
             wakeup,
@@ -187,4 +187,18 @@ fn owner(pid: u32) -> Option<u32> {
 /// The data of a thread that panicked is still consistent: it is replaced as a whole, never partly changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that the monitor is not healthy before its probes are attached.
+    #[test]
+    fn a_starting_monitor_is_not_healthy() {
+        let scrapes = Scrapes::new(Limits::default()).expect("a queue");
+        assert_eq!(scrapes.health().expect_err("nothing is probed"), "the monitor is starting");
+        scrapes.set_problem(None);
+        scrapes.health().expect("healthy");
+    }
 }

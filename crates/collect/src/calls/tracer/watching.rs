@@ -70,7 +70,11 @@ impl Tracer {
             Ok(Watching::Nothing) => {}
             Ok(Watching::Later(owner)) => self.defer(mapped, owner, push),
             Ok(Watching::Since(since)) => {
-                self.late.add(mapped.pid, mapped.time, since);
+                if mapped.time < since && !place.exists() {
+                    self.late.add_ended(mapped.pid, mapped.time, since);
+                } else {
+                    self.late.add(mapped.pid, mapped.time, since);
+                }
                 if self.libraries.count() > before && mapped.time != 0 {
                     let late = since.saturating_sub(mapped.time) as f64 / 1e6;
                     let text = format!(
@@ -81,7 +85,7 @@ impl Tracer {
                 }
             }
             Err(_) if !place.exists() => {
-                self.late.missed += 1;
+                self.late.add_ended(mapped.pid, mapped.time, mapped.time);
                 let text = format!(
                     "{} was mapped by a process that exited before the file was inspected: \
                      its calls are missing, unless the file was already probed",
