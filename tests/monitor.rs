@@ -1,5 +1,6 @@
 //! `warpscope monitor` gives exact numbers on the simulated GPU.
 
+mod console;
 mod containers;
 mod deploy;
 pub mod exact;

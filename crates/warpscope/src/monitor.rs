@@ -65,12 +65,11 @@ pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
         _ => None,
     };
     let token = options.allow_record.clone();
-    let display = if options.display_interval.is_some() && !quiet {
-        Some(Display::start().context("cannot start the thread for the console")?)
-    } else {
-        None
-    };
+    let displays = options.display_interval.is_some() && !quiet;
     let mut monitor = Monitor::start(options, signals, scrapes.clone())?;
+    if displays {
+        monitor.display = Some(Display::start().context("cannot start the thread for the console")?);
+    }
     // A recording on request is made by another process with the same privileges.
     if token.is_none() {
         keep_for_monitor().into_iter().for_each(|note| monitor.collector.sink.notes.add(note));
@@ -92,13 +91,16 @@ pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
         );
     }
     health::trim_heap();
-    monitor.watch(display.as_ref());
+    monitor.watch();
     // Nobody answers scrapes any more, and the server's thread must not wait for that.
     if let Some(scrapes) = &scrapes {
         scrapes.close();
     }
     // Includes losses of the last moments.
     monitor.log_losses();
+    if let Some(display) = monitor.display.take() {
+        display.finish();
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -45,6 +45,7 @@ pub struct Monitor {
     pub namer: Namer,
     pub nvml: Option<nvml::Sampler>,
     pub scrapes: Option<Arc<Scrapes>>,
+    pub display: Option<Display>,
     pub growth: Growth,
     pub growth_marked: u64,
     /// Kernels evicted from the kernel's map.
@@ -120,6 +121,7 @@ impl Monitor {
             namer,
             nvml: None,
             scrapes,
+            display: None,
             growth: Growth::default(),
             growth_marked: 0,
             evicted: 0,
@@ -169,7 +171,7 @@ impl Monitor {
     }
 
     /// Runs until a signal arrives or all selected processes have ended.
-    pub fn watch(&mut self, display: Option<&Display>) {
+    pub fn watch(&mut self) {
         let mut next_display = Instant::now();
         loop {
             // Read before gathering: a reply must include everything that a program did before the request. A request
@@ -180,29 +182,29 @@ impl Monitor {
             for wanted in self.scrapes.as_ref().map(|scrapes| scrapes.map_requests()).unwrap_or_default() {
                 let _ = wanted.answer.try_send(self.map(wanted.pid));
             }
-            let display_due = self.options.display_interval.is_some() && Instant::now() >= next_display;
+            let closed = self.scrapes.as_ref().is_some_and(|scrapes| scrapes.is_closed());
+            let stop = self.collector.signals.stop_requested() || closed;
+            let display_due = self.options.display_interval.is_some_and(|_| stop || Instant::now() >= next_display);
             if display_due || all_ended || !waiting.is_empty() {
                 let begun = Instant::now();
                 let snapshot = Arc::new(self.snapshot());
                 let took = begun.elapsed();
-                if waiting.is_empty()
-                    && let Some(scrapes) = &self.scrapes
-                {
+                match &mut self.display {
+                    Some(display) if display_due || all_ended => display.show(&snapshot),
+                    Some(display) => display.observe(&snapshot),
+                    None => {}
+                }
+                if let (true, Some(scrapes)) = (waiting.is_empty(), &self.scrapes) {
                     scrapes.observe(&snapshot);
                 }
                 for scrape in waiting {
                     let _ = scrape.try_send((snapshot.clone(), took));
                 }
-                if (display_due || all_ended)
-                    && let Some(display) = display
-                {
-                    display.show(snapshot);
-                }
             }
             if let (true, Some(interval)) = (display_due, self.options.display_interval) {
                 next_display = Instant::now() + interval;
             }
-            if self.collector.signals.stop_requested() || self.scrapes.as_ref().is_some_and(|s| s.is_closed()) {
+            if stop {
                 return;
             }
             if all_ended {

@@ -42,6 +42,9 @@ impl Monitor {
             if let Some(scrapes) = &self.scrapes {
                 scrapes.observe(&snapshot);
             }
+            if let Some(display) = &mut self.display {
+                display.observe(&snapshot);
+            }
         }
         self.forget_allocations();
         self.forget_ended();

@@ -53,7 +53,7 @@ pub fn run(options: args::Top) -> anyhow::Result<ExitCode> {
         ended
     });
     let view = view.context("cannot start the thread for the terminal")?;
-    monitor.watch(None);
+    monitor.watch();
     // The view ends at its next request and restores the terminal.
     let closed_by_us = scrapes.close();
     match view.join() {
