@@ -165,6 +165,8 @@ pub struct Suspect {
     pub function: Arc<str>,
     /// Frames, outermost first; empty if the stack is unknown.
     pub stack: Arc<[Frame]>,
+    /// The frames are still being resolved: they are empty now, and will not be.
+    pub resolving: bool,
     /// An explanation, such as "PyTorch's caching allocator: held for reuse, not leaked"; empty if there is none.
     pub remark: &'static str,
 }

@@ -4,7 +4,7 @@ mod support;
 
 use metrics::{
     console::{BlockStyle, block, in_place},
-    snapshot::{Kinds, Snapshot},
+    snapshot::{Frame, Kernel, Kinds, Process, Snapshot, Suspect},
 };
 
 /// Check a block in a pipe and a colored one on a small terminal.
@@ -68,4 +68,51 @@ fn output_fits_the_terminal() {
         }
     }
     assert_eq!(in_place("a\nb\n"), "\x1b[Ha\x1b[K\r\nb\x1b[K\r\n\x1b[J");
+}
+
+/// Check that suspects with the same line are told apart by their callers, as far as necessary.
+#[test]
+fn suspects_differ_by_their_callers() {
+    let suspect = |stack: &[&str]| Suspect {
+        bytes: 1,
+        function: "cudaMalloc".into(),
+        stack: stack.iter().copied().map(Frame::from).collect(),
+        ..Suspect::default()
+    };
+    let suspects = vec![
+        suspect(&["main", "load", "grow (pool.c:7)", "cudaMalloc"]),
+        suspect(&["main", "step", "grow (pool.c:7)", "cudaMalloc"]),
+        suspect(&["init", "step", "grow (pool.c:7)", "cudaMalloc"]),
+        suspect(&["main", "open", "cudaMalloc"]),
+        Suspect { resolving: true, ..suspect(&[]) },
+        suspect(&[]),
+    ];
+    let now =
+        Snapshot { processes: vec![Process { id: 1, pid: 7, suspects, ..Process::default() }], ..Snapshot::default() };
+    let text = block(&now, None, BlockStyle { width: None, height: None, colour: false });
+    let rows = text.lines().skip_while(|line| !line.starts_with("Suspects")).skip(1).take_while(|line| !line.is_empty());
+    let mut names: Vec<&str> = rows.filter_map(|row| row.rsplit("  ").next()).collect();
+    names.sort_unstable();
+    assert_eq!(
+        names,
+        [
+            "[resolving], cudaMalloc",
+            "[unknown line], cudaMalloc",
+            "grow (pool.c:7), cudaMalloc, from load",
+            "grow (pool.c:7), cudaMalloc, from step, from init",
+            "grow (pool.c:7), cudaMalloc, from step, from main",
+            "open, cudaMalloc",
+        ]
+    );
+}
+
+/// Check that tables are complete where no terminal limits them.
+#[test]
+fn tables_without_a_height_are_complete() {
+    let kernel = |number: u64| Kernel { name: format!("k{number}").into(), launches: 1, ..Kernel::default() };
+    let process = |pid| Process { id: pid, pid, kernels: (0..100).map(kernel).collect(), ..Process::default() };
+    let now = Snapshot { processes: (1..=30).map(process).collect(), ..Snapshot::default() };
+    let text = block(&now, None, BlockStyle { width: None, height: None, colour: false });
+    assert!(!text.contains('…'), "{text}");
+    assert_eq!(text.lines().filter(|line| line.ends_with("k99")).count(), 30);
 }

@@ -252,3 +252,15 @@ fn promtool_accepts_the_text() {
         assert!(output.status.success() && said.is_empty(), "{said}");
     }
 }
+
+/// Check that a suspect has a series only once its labels are final.
+#[test]
+fn suspects_have_series_once_they_are_resolved() {
+    let of = |resolving| {
+        let suspects = vec![Suspect { bytes: 5, function: "cudaMalloc".into(), resolving, ..Suspect::default() }];
+        let process = Process { id: 1, pid: 1, suspects, ..Process::default() };
+        scrape(&Snapshot { processes: vec![process], ..Snapshot::default() }, Format::OpenMetrics)
+    };
+    assert!(!of(true).contains("warpscope_memory_suspect_bytes{"));
+    assert!(of(false).contains("warpscope_memory_suspect_bytes{"));
+}

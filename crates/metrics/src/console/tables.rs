@@ -12,7 +12,7 @@ use super::table::{BlockStyle, Table, cut};
 use crate::{
     rates::{Pace, errors, live_bytes, peak_bytes},
     site::site,
-    snapshot::{Copies, Kinds, Process, Snapshot},
+    snapshot::{Copies, Kinds, Process, Snapshot, Suspect},
 };
 
 /// The longest kernel name if nothing limits a line: template names can have any length.
@@ -211,14 +211,12 @@ fn suspects(paces: &[Pace<'_>], look: BlockStyle) -> Table {
     };
     let mut rows = Vec::new();
     for pace in paces.iter().filter(|pace| !pace.process.ended) {
-        for suspect in &pace.process.suspects {
+        for (suspect, mut name) in pace.process.suspects.iter().zip(names(&pace.process.suspects)) {
             let sign = if suspect.growth < 0 { "-" } else { "+" };
             let growth = match suspect.growth {
                 0 => "-".to_owned(),
                 growth => format!("{sign}{}", bytes(growth.unsigned_abs())),
             };
-            let mut name = site(&suspect.stack).unwrap_or("an unknown line".into()).into_owned();
-            let _ = write!(name, ", {}", printable(&suspect.function));
             if !suspect.remark.is_empty() {
                 let _ = write!(name, " ({})", suspect.remark);
             }
@@ -236,6 +234,26 @@ fn suspects(paces: &[Pace<'_>], look: BlockStyle) -> Table {
     rows.sort();
     let columns = row(["pid", "live", "growth", "count", "oldest"], "allocated by");
     Table { title: "Suspects", columns, rows: rows.into_iter().map(|(_, _, _, row)| row).collect() }
+}
+
+/// Returns the line and function of each suspect. Those with the same line differ in a caller, which is added.
+fn names(suspects: &[Suspect]) -> Vec<String> {
+    let name = |suspect: &Suspect| {
+        let unknown = if suspect.resolving { "[resolving]" } else { "[unknown line]" };
+        format!("{}, {}", site(&suspect.stack).unwrap_or(unknown.into()), printable(&suspect.function))
+    };
+    let mut names: Vec<String> = suspects.iter().map(name).collect();
+    let frame = |place: usize, depth: usize| suspects[place].stack.iter().rev().nth(depth).map(|frame| &*frame.name);
+    for depth in 0..suspects.iter().map(|suspect| suspect.stack.len()).max().unwrap_or(0) {
+        let is_ambiguous = |place: usize| {
+            (0..names.len()).any(|other| names[other] == names[place] && frame(other, depth) != frame(place, depth))
+        };
+        let ambiguous: Vec<usize> = (0..names.len()).filter(|place| is_ambiguous(*place)).collect();
+        for place in ambiguous {
+            let _ = write!(names[place], ", from {}", frame(place, depth).map_or("outside".into(), printable));
+        }
+    }
+    names
 }
 
 fn failures(paces: &[Pace<'_>]) -> Table {

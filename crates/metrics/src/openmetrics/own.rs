@@ -105,7 +105,9 @@ impl Own {
     /// Returns the process with the parts that have series; the rest is in its "other" rows.
     pub fn select(&mut self, process: &Process, top_kernels: usize, room: &mut Room) -> Process {
         let mut shown = Process { suspects: Vec::new(), ..process.clone() };
-        shown.suspects = process.suspects.iter().take(MOST_SUSPECTS).cloned().collect();
+        // A label that is added later would be another series.
+        let resolved = process.suspects.iter().filter(|suspect| !suspect.resolving);
+        shown.suspects = resolved.take(MOST_SUSPECTS).cloned().collect();
 
         shown.errors.sort_by_key(|errors| std::cmp::Reverse(errors.count));
         let key = |errors: &Errors| (errors.function.clone(), errors.code.clone());

@@ -73,6 +73,7 @@ fn training(step: u64) -> Process {
                     "at::empty_cuda",
                     "cudaMalloc",
                 ]),
+                resolving: false,
                 remark: "",
             },
             Suspect {
@@ -87,6 +88,7 @@ fn training(step: u64) -> Process {
                     "step (train.py:17)",
                     "c10::cuda::CUDACachingAllocator::malloc",
                 ]),
+                resolving: false,
                 remark: "PyTorch's caching allocator: held for reuse, not leaked",
             },
         ],

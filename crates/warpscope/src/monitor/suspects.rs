@@ -17,6 +17,9 @@ use super::{namer::Namer, state::State};
 /// The most suspects of one process.
 const MOST: usize = 32;
 
+/// How long a stack that was reported by its id may take to arrive from the kernel. After that, its line is unknown.
+const TO_ARRIVE_NS: u64 = 60_000_000_000;
+
 /// The remark on memory that PyTorch allocates from CUDA and reuses.
 const PYTORCH: &str = "held by PyTorch's caching allocator for reuse: see torch.cuda.memory_stats";
 
@@ -81,18 +84,47 @@ pub fn add(
     let now = bpf::now();
     for (key, held) in own {
         let (_, function, stack) = *key;
-        let known = state.processes.get(&id);
-        let stack: Arc<[Frame]> = known.and_then(|known| known.stack_names.get(&stack)).cloned().unwrap_or_default();
-        let cached = known.is_some_and(|known| !known.uncached);
-        process.suspects.push(Suspect {
-            bytes: held.bytes,
-            count: held.count,
-            growth: growth.of(key, held.bytes),
-            oldest: Duration::from_nanos(now.saturating_sub(held.since)),
-            function: state.functions.get(&function).map_or_else(|| "".into(), |function| function.name.clone()),
-            remark: remark(&stack, cached),
-            stack,
-        });
+        let late = stack.0 == 0 || now.saturating_sub(held.since) >= TO_ARRIVE_NS;
+        let lost = late && state.stack(stack).is_none();
+        let Some(known) = state.processes.get_mut(&id) else { return };
+        // Once its line has been reported as unknown, it stays so: another label would be another time series.
+        if lost && !known.requested_stacks.contains(&stack) {
+            known.requested_stacks.insert(stack);
+            known.stack_names.insert(stack, Arc::new([]));
+        }
+        let named: Option<Arc<[Frame]>> = known.stack_names.get(&stack).cloned();
+        let resolving = named.is_none();
+        let stack = named.unwrap_or_default();
+        merge(
+            &mut process.suspects,
+            Suspect {
+                bytes: held.bytes,
+                count: held.count,
+                growth: growth.of(key, held.bytes),
+                oldest: Duration::from_nanos(now.saturating_sub(held.since)),
+                function: state.functions.get(&function).map_or_else(|| "".into(), |function| function.name.clone()),
+                remark: remark(&stack, !known.uncached),
+                stack,
+                resolving,
+            },
+        );
+    }
+}
+
+/// Adds a suspect. Stacks whose frames have the same names, such as those of two calls in one function without lines, are
+/// one suspect.
+fn merge(suspects: &mut Vec<Suspect>, new: Suspect) {
+    let is_same = |known: &&mut Suspect| {
+        (&known.function, &known.stack, known.resolving) == (&new.function, &new.stack, new.resolving)
+    };
+    match suspects.iter_mut().find(is_same) {
+        Some(known) => {
+            known.bytes = known.bytes.saturating_add(new.bytes);
+            known.count = known.count.saturating_add(new.count);
+            known.growth = known.growth.saturating_add(new.growth);
+            known.oldest = known.oldest.max(new.oldest);
+        }
+        None => suspects.push(new),
     }
 }
 
@@ -120,6 +152,29 @@ fn remark(stack: &[Frame], cached: bool) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Check that suspects with the same names are one, and that one whose names are not known yet is not the one without.
+    #[test]
+    fn suspects_with_the_same_names_are_one() {
+        let suspect = |resolving, bytes: u64, frames: &[&str]| Suspect {
+            bytes,
+            count: 1,
+            growth: bytes.cast_signed(),
+            oldest: Duration::from_secs(bytes),
+            function: "cudaMalloc".into(),
+            stack: frames.iter().copied().map(Frame::from).collect(),
+            resolving,
+            ..Suspect::default()
+        };
+        let mut all = Vec::new();
+        for (resolving, bytes, frames) in
+            [(false, 1, &["main"][..]), (true, 2, &[]), (false, 4, &["main"]), (false, 8, &[]), (true, 16, &[])]
+        {
+            merge(&mut all, suspect(resolving, bytes, frames));
+        }
+        let found: Vec<_> = all.iter().map(|s| (s.bytes, s.count, s.growth, s.oldest.as_secs())).collect();
+        assert_eq!(found, [(5, 2, 5, 4), (18, 2, 18, 16), (8, 1, 8, 8)]);
+    }
 
     /// Check that memory held by PyTorch is distinguished from memory held by the program.
     #[test]
