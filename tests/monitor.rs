@@ -6,6 +6,7 @@ mod deploy;
 pub mod exact;
 mod faults;
 mod limited;
+mod lines;
 mod many;
 mod processes;
 mod prometheus;

@@ -38,6 +38,9 @@ impl PartialEq for PythonProcess {
     }
 }
 
+/// `PYTHON_LOADED`
+const LOADED: u32 = 1 << 31;
+
 /// Declares Python processes to the kernel.
 #[derive(Debug)]
 pub struct PythonMaps {
@@ -52,6 +55,16 @@ impl PythonMaps {
     /// Declares an image: from now on its Python frames are read, and those of its children.
     pub fn declare(&self, image: u32, process: &PythonProcess) -> Result<(), libbpf_rs::Error> {
         self.processes.update(&image.to_ne_bytes(), contract::bytes_of(process), MapFlags::ANY)
+    }
+
+    /// Declares a process that has loaded CUDA, for the image that its first call creates.
+    pub fn declare_loaded(&self, pid: u32, process: &PythonProcess) -> Result<(), libbpf_rs::Error> {
+        self.declare(pid | LOADED, process)
+    }
+
+    /// Takes the declaration of [`Self::declare_loaded`] back.
+    pub fn forget_loaded(&self, pid: u32) {
+        self.forget(pid | LOADED);
     }
 
     /// Removes an ended image.

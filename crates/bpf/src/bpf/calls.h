@@ -22,8 +22,6 @@ const volatile bool call_records = true;
 const volatile bool call_stacks = false;
 /* Set before loading: if calls are only summed, still send those that contain kernel names. */
 const volatile bool call_names = false;
-/* Set before loading: follow every process from its first call on. */
-const volatile bool follow_all = false;
 /* Set before loading: but only if it is in this cgroup, at this many levels below the root; 0 for any. */
 const volatile u64 only_cgroup = 0;
 const volatile u32 cgroup_level = 0;

@@ -31,6 +31,8 @@ struct {
 	__type(value, struct image);
 } images SEC(".maps");
 
+/* Set before loading: follow every process from its first call on. */
+const volatile bool follow_all = false;
 /*
  * Set before loading: follow a process from its first watched call until it exits or execs; do not follow its children.
  */

@@ -49,6 +49,8 @@ static __always_inline void new_image(struct task_struct *task, u32 parent, u32 
 	if (origin == ORIGIN_FORK) {
 		inherit_mappings(parent, image.id);
 		inherit_python(parent, image.id);
+	} else if (origin == ORIGIN_FOUND) {
+		inherit_python(tgid | PYTHON_LOADED, image.id);
 	}
 	begin_handed(image.id);
 	/* Several threads may make the first call of a process at once: one creates the image, the others use it. */
@@ -60,6 +62,15 @@ static __always_inline void new_image(struct task_struct *task, u32 parent, u32 
 	}
 	BPF_CORE_READ_STR_INTO(&record.comm, task, comm);
 	send(&record, sizeof(record), 0, LOSS_PROCESS);
+}
+
+/* The program of a process that had loaded CUDA has ended. */
+static __always_inline void end_loaded(u32 tgid)
+{
+	u32 key = tgid | PYTHON_LOADED;
+
+	if (follow_all)
+		bpf_map_delete_elem(&python_processes, &key);
 }
 
 static __always_inline void end_image(struct task_struct *task, u32 image)
@@ -83,6 +94,8 @@ int BPF_PROG(process_fork, struct task_struct *parent, struct task_struct *child
 	u32 from = BPF_CORE_READ(parent, tgid), tgid = BPF_CORE_READ(child, tgid);
 	struct image *image = bpf_map_lookup_elem(&images, &from);
 
+	if (follow_all && from != tgid)
+		inherit_python(from | PYTHON_LOADED, tgid | PYTHON_LOADED);
 	if (!image || callers_only)
 		return 0;
 	if (from != tgid)
@@ -99,6 +112,7 @@ int BPF_PROG(process_exec, struct task_struct *task, int old_pid, struct linux_b
 	struct image *image = bpf_map_lookup_elem(&images, &tgid);
 	struct thread_calls *calls = bpf_task_storage_get(&thread_calls, task, 0, 0);
 
+	end_loaded(tgid);
 	/* The open calls of the thread ended with the old program. */
 	if (calls) {
 		send_unfinished(calls);
@@ -160,7 +174,10 @@ int BPF_PROG(process_exit, struct task_struct *task)
 	if (image && !callers_only && !image->children_only)
 		end_inner(task, image->id);
 	/* The process ends with its last thread. */
-	if (image && !BPF_CORE_READ(task, signal, live.counter))
+	if (BPF_CORE_READ(task, signal, live.counter))
+		return 0;
+	end_loaded(tgid);
+	if (image)
 		end_image(task, image->id);
 	return 0;
 }

@@ -10,7 +10,13 @@
 
 #include "events.h"
 
-/* Image to layout. Written by the reader; a forked child inherits its parent's entry. */
+/*
+ * Image to layout. Written by the reader; a forked child inherits its parent's entry. If every process is followed from its
+ * first call, the reader also declares those that have loaded CUDA, by their thread group id with this bit: their first
+ * stack has Python frames.
+ */
+#define PYTHON_LOADED 0x80000000u
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);

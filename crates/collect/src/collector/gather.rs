@@ -158,6 +158,9 @@ impl<S: Sink> Collector<S> {
             for mapped in events.iter().filter_map(MapEvent::mapped) {
                 let bpf::Mapped { pid, start, length, path, time, .. } = mapped;
                 let mapped = Mapped { pid: *pid, start: *start, end: start + length, path, time: *time };
+                if let Some(pythons) = self.pythons.as_mut().filter(|_| trace.libraries.wanted.wants(path)) {
+                    pythons.loaded(*pid);
+                }
                 trace.mapped(&mapped, &mut self.recorder, &mut |event| sink.push(&event));
             }
             trace.watch_deferred(&mut self.recorder, &mut |event| sink.push(&event));

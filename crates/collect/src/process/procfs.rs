@@ -52,6 +52,17 @@ pub fn runs(pid: u32) -> bool {
     })
 }
 
+/// Whether the first thread of a process is exiting, or is gone.
+pub fn is_exiting(pid: u32) -> bool {
+    /// `PF_EXITING` of Linux.
+    const EXITING: u32 = 4;
+    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // `4711 (name) S ...`: the name may contain anything. The flags are the 9th field.
+    let fields = stat.rsplit(|byte| *byte == b')').next().and_then(|fields| std::str::from_utf8(fields).ok());
+    let flags = fields.and_then(|fields| fields.split_whitespace().nth(6)?.parse::<u32>().ok());
+    flags.is_none_or(|flags| flags & EXITING != 0)
+}
+
 /// Whether a process has mapped libcuda.
 pub fn has_cuda(pid: u32) -> bool {
     let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();

@@ -161,9 +161,11 @@ impl Monitor {
 
     /// Finds processes that were running before the monitor started.
     fn find_processes(&mut self) {
-        let Collector { recorder, sink, trace: Some(trace), .. } = &mut self.collector else { return };
+        let Collector { recorder, sink, trace: Some(trace), pythons, .. } = &mut self.collector else { return };
         if self.options.pids.is_empty() {
-            trace.watch_machine(recorder, &mut |event| sink.push(&event));
+            for pid in trace.watch_machine(recorder, &mut |event| sink.push(&event)) {
+                pythons.iter_mut().for_each(|pythons| pythons.loaded(pid));
+            }
         }
         for (pid, image) in self.options.pids.clone().into_iter().zip(1..) {
             self.collector.adopt(pid, ProcessId(image), bpf::now(), "");

@@ -31,7 +31,7 @@ impl Rescan {
 
     /// Starts a scan if one is due, or continues it.
     pub fn advance(&mut self, collector: &mut Collector<State>) {
-        let Collector { recorder, sink, trace: Some(trace), mappings, .. } = collector else { return };
+        let Collector { recorder, sink, trace: Some(trace), mappings, pythons, .. } = collector else { return };
         if !trace.all {
             return;
         }
@@ -44,7 +44,8 @@ impl Rescan {
             *self = Self { left: procfs::all(), spent: Duration::ZERO, next: begun, lost };
         }
         while let Some(pid) = self.left.pop() {
-            trace.watch_process(pid, recorder, &mut |event| sink.push(&event));
+            let uses_cuda = trace.watch_process(pid, recorder, &mut |event| sink.push(&event));
+            pythons.iter_mut().filter(|_| uses_cuda).for_each(|pythons| pythons.loaded(pid));
             if begun.elapsed() >= SLICE {
                 break;
             }

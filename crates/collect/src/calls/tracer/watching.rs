@@ -42,16 +42,14 @@ impl Tracer {
     }
 
     /// Watches the libraries on the search paths of loaders and Python, so that no first call is missed, and those that
-    /// running processes have mapped.
-    pub fn watch_machine(&mut self, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
+    /// running processes have mapped. Returns these processes.
+    pub fn watch_machine(&mut self, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) -> Vec<u32> {
         for file in search::installed(|name| self.libraries.wanted.wants(name)) {
             if let Err(error) = self.watch(&file, recorder, push) {
                 self.refuse(format!("{error:#}"), push);
             }
         }
-        for pid in procfs::all() {
-            self.watch_process(pid, recorder, push);
-        }
+        procfs::all().into_iter().filter(|pid| self.watch_process(*pid, recorder, push)).collect()
     }
 
     /// Handles a file mapped by a process: watches it from now on, if it should be watched and is not yet.
@@ -122,12 +120,15 @@ impl Tracer {
         }
     }
 
-    /// Watches the files that a running process has mapped.
-    pub fn watch_process(&mut self, pid: u32, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
+    /// Watches the files that a running process has mapped; returns whether there are any to watch.
+    pub fn watch_process(&mut self, pid: u32, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) -> bool {
+        let mut any = false;
         for mapping in procfs::mappings(pid, ProcessId(0)) {
             let mapped = Mapped { pid, start: mapping.start, end: mapping.end, path: &mapping.path, time: 0 };
+            any |= self.libraries.wanted.wants(mapped.path);
             self.mapped(&mapped, recorder, push);
         }
+        any
     }
 
     /// Notes why something is not watched.
