@@ -18,11 +18,15 @@ fn suspects_have_all_labels_at_once() {
     let mut leaker = Watched::start(&scene);
     leaker.does("leak 3");
     let pid = leaker.pid().to_string();
-    let mut sites = Vec::new();
+    let mut metrics = None;
     wait_until("the leak has a series", || {
-        sites = monitor.scrape().values("warpscope_memory_suspect_bytes", "site", &[("pid", &pid)]);
-        !sites.is_empty()
+        let scraped = monitor.scrape();
+        let any = scraped.sum("warpscope_memory_suspect_bytes", &[("pid", &pid)]) > 0;
+        metrics = Some(scraped);
+        any
     });
+    let metrics = metrics.expect("a scrape");
+    let sites = metrics.values("warpscope_memory_suspect_bytes", "site", &[("pid", &pid)]);
     assert_eq!(sites, [("forget_to_free (watched.c:30)".to_owned(), 3 << 20)]);
     leaker.end();
     monitor.stop();

@@ -158,7 +158,10 @@ mod tests {
         assert_eq!((&read["name"], &read["live_bytes"]), (&json!("tr\nain"), &json!((1 << 20) + 4096 + 30)));
         let allocation = &read["allocations"][0];
         assert_eq!((&allocation["address"], &allocation["bytes"]), (&json!("0x7f0000000000"), &json!(1 << 20)));
-        assert_eq!((&allocation["line"], &allocation["age_ns"]), (&json!("train.py:17 step"), &json!(58_000_000_000_u64)));
+        assert_eq!(
+            (&allocation["line"], &allocation["age_ns"]),
+            (&json!("train.py:17 step"), &json!(58_000_000_000_u64))
+        );
         assert_eq!(allocation["stack"], json!(["_start", "step (train.py:17)", "cudaMalloc"]));
         assert_eq!((&read["allocations"][1]["line"], &read["incomplete"]), (&json!(null), &json!(true)));
         let none = Map { pid: 7, comm: "a".into(), user: "b".into(), ..Map::default() };

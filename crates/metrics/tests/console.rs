@@ -90,7 +90,8 @@ fn suspects_differ_by_their_callers() {
     let now =
         Snapshot { processes: vec![Process { id: 1, pid: 7, suspects, ..Process::default() }], ..Snapshot::default() };
     let text = block(&now, None, BlockStyle { width: None, height: None, colour: false });
-    let rows = text.lines().skip_while(|line| !line.starts_with("Suspects")).skip(1).take_while(|line| !line.is_empty());
+    let rows =
+        text.lines().skip_while(|line| !line.starts_with("Suspects")).skip(1).take_while(|line| !line.is_empty());
     let mut names: Vec<&str> = rows.filter_map(|row| row.rsplit("  ").next()).collect();
     names.sort_unstable();
     assert_eq!(
