@@ -164,7 +164,7 @@ mod tests {
             by_address: by_address.to_vec(),
             ..Kernel::default()
         };
-        let at = |seconds, kernels, unlisted: &[(u64, u64)]| Snapshot {
+        let at = |seconds: u64, kernels, unlisted: &[(u64, u64)]| Snapshot {
             time_ns: seconds * 1_000_000_000,
             processes: vec![Process { id: 1, kernels, unlisted: unlisted.to_vec(), ..Process::default() }],
             ..Snapshot::default()

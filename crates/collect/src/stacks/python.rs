@@ -4,6 +4,7 @@
 //! recording once both have arrived; the native one may have to wait for its tables. Until then the pair waits here.
 
 mod layout;
+mod loaded;
 mod parts;
 
 use std::{
@@ -25,13 +26,10 @@ use symbols::{
 
 use self::{
     layout::{layout, shared_layout},
+    loaded::Loaded,
     parts::{Parts, Whole},
 };
-use crate::{
-    calls::file::{Identity, Stamp, known_by},
-    process::procfs,
-    sink::Sink,
-};
+use crate::sink::Sink;
 
 /// Libraries that the interpreter itself calls.
 const SYSTEM: [&str; 6] = ["libc.so", "libc-2", "libm.so", "libpthread", "ld-linux", "[vdso]"];
@@ -53,14 +51,13 @@ const _: () = assert!(wire::known::MOST_PYTHON_FRAMES == bpf::PYTHON_STEPS);
 pub struct Pythons {
     maps: PythonMaps,
     files: HashMap<FileId, Option<Arc<Interpreter>>>,
-    /// Those of processes that are not followed yet.
-    loaded: HashMap<(Identity, Stamp), Option<Arc<Interpreter>>>,
     images: HashMap<ProcessId, Image>,
     numbers: Numbers,
     room: Budget,
     paired: HashMap<StackId, ProcessId>,
     waiting: Vec<Pair>,
     uneven: u64,
+    loaded: Loaded,
 }
 
 /// Frame numbers, by name and file.
@@ -102,7 +99,6 @@ impl Pythons {
         Self {
             maps,
             files: HashMap::new(),
-            loaded: HashMap::new(),
             images: HashMap::new(),
             numbers: Numbers {
                 known: HashMap::new(),
@@ -114,6 +110,7 @@ impl Pythons {
             paired: HashMap::new(),
             waiting: Vec::new(),
             uneven: 0,
+            loaded: Loaded::default(),
         }
     }
 
@@ -186,23 +183,7 @@ impl Pythons {
     /// Handles a process that has loaded CUDA, and that is followed from its first call on: declares its interpreter, so that
     /// the stack of this call has Python frames.
     pub fn loaded(&mut self, pid: u32) {
-        const MOST: usize = 256;
-        for mapping in procfs::mappings(pid, ProcessId(0)).iter().filter(|m| Interpreter::may_be_in(&m.path)) {
-            let Ok(file) = elf::open(&procfs::mapped_file(pid, mapping.start, mapping.end)) else { continue };
-            let Ok(info) = file.metadata() else { continue };
-            if self.loaded.len() >= MOST {
-                self.loaded.clear();
-            }
-            let find = || Interpreter::find(&file, &mapping.path)?.ok().map(Arc::new);
-            let Some(found) = self.loaded.entry(known_by(&info)).or_insert_with(find) else { continue };
-            let Some(bias) = found.segments.bias(mapping.start, mapping.offset) else { continue };
-            // If the map is full, its first stacks show the interpreter's own frames instead.
-            let _ = self.maps.declare_loaded(pid, &layout(found, bias));
-            // Its end may have been before the declaration, which would then stay for the next process with this pid.
-            if procfs::is_exiting(pid) {
-                self.maps.forget_loaded(pid);
-            }
-        }
+        self.loaded.declare(pid, &self.maps);
     }
 
     /// Whether an image has a Python interpreter whose frames are read.
