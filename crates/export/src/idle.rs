@@ -116,7 +116,9 @@ pub fn of(profile: &Profile, code: &UserCode<'_>) -> Vec<DeviceIdle> {
     if profile.is_trace() || profile.sampled.estimated.launches > 0 {
         return Vec::new();
     }
-    let working = profile.devices.iter().filter(|(_, info)| info.busy_ns > 0);
+    // In a time range, a GPU may have done nothing at all between its work before and after it.
+    let worked = |info: &DeviceInfo| info.busy_ns > 0 || info.idle.of(Phase::Between) > 0;
+    let working = profile.devices.iter().filter(|(_, info)| worked(info));
     working.map(|(device, info)| of_device(profile, code, *device, info)).collect()
 }
 

@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-pub use self::busy::BusyTime;
+pub use self::busy::{BusyTime, TimeRange};
 pub use self::divide::divide;
 pub use self::gpu::{NAME_LOST, size_class};
 use self::{
@@ -55,6 +55,9 @@ use crate::{
     profile::{ProcessInfo, Profile, SessionInfo},
     stacks::Stacks,
 };
+
+/// The most streams whose waits are summed.
+const MOST_STREAMS: usize = 4096;
 
 /// Turns events into a profile.
 #[derive(Default)]
@@ -84,6 +87,12 @@ impl Fold {
     /// Creates an empty fold whose join uses `limits`.
     pub fn with_limits(limits: Limits) -> Self {
         Self { causes: Causes::with_limits(limits), ..Self::default() }
+    }
+
+    /// Creates an empty fold that counts the busy and idle time of GPUs in a part of the time. It needs all events: the work
+    /// before and after a range explains the gaps at its ends.
+    pub fn within(range: TimeRange) -> Self {
+        Self { gpu: GpuTime::within(range), ..Self::default() }
     }
 
     /// Returns the stacks that have arrived.
@@ -139,6 +148,9 @@ impl Fold {
             Event::Wait(wait) => {
                 profile.note_time(wait.end);
                 gpu.wait(wait);
+                let sum = profile.waited.entry((wait.process, wait.stack)).or_default();
+                sum.count += 1;
+                add(&mut sum.ns, wait.end.saturating_sub(wait.start));
             }
             Event::Tensor(tensor) => {
                 profile.note_time(tensor.time);
@@ -279,8 +291,14 @@ impl Fold {
         profile.ledger.syncs += 1;
         count_times(sync.start, sync.end, &mut profile.ledger);
         profile.waits.count += 1;
-        if sync.start != 0 {
-            add(&mut profile.waits.ns, sync.end.saturating_sub(sync.start));
+        let ns = if sync.start == 0 { 0 } else { sync.end.saturating_sub(sync.start) };
+        add(&mut profile.waits.ns, ns);
+        let stream = (sync.session, sync.stream);
+        let known = profile.stream_waits.len() < MOST_STREAMS || profile.stream_waits.contains_key(&stream);
+        if sync.stream != u32::MAX && known {
+            let sum = profile.stream_waits.entry(stream).or_default();
+            sum.count += 1;
+            add(&mut sum.ns, ns);
         }
     }
 }

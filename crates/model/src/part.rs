@@ -5,30 +5,45 @@
 //!   the cost of collecting            devices, their idle time, waits for the GPU            GPU and CPU time shown
 //! ```
 //!
-//! A time range is the whole of what happened in it. Any other selection leaves out work that kept a GPU busy and threads
+//! A time range is the whole of what happened in it. Why a GPU was idle at its ends depends on the work before and after it,
+//! so the busy and idle time of its GPUs is taken from all events ([`crate::fold::Fold::within`]). Any other selection leaves out work that kept a GPU busy and threads
 //! that fed it: a GPU is not idle because its work is not shown. So a part takes the facts about its GPUs from its whole.
+
+use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
 use crate::profile::{DeviceInfo, GpuKey, Part, Profile};
 
 impl Profile {
-    /// Makes it a part of a whole, which is in the same time unless this is a time range.
+    /// Makes it a part of a whole, in the same time.
     #[must_use]
-    pub fn part_of(mut self, whole: Self, filters: Vec<String>, is_range: bool) -> Self {
+    pub fn part_of(mut self, whole: Self, filters: Vec<String>) -> Self {
         let devices = self.take_numbers(&whole);
         for (device, info) in &whole.devices {
             let own = devices.get(device).filter(|own| !own.streams.is_empty());
-            let info = match own.cloned() {
+            let info = match own {
                 None => info.without_work(),
-                Some(own) if is_range => DeviceInfo { label: info.label.clone(), ..own },
-                Some(own) => DeviceInfo { streams: own.streams, ..info.clone() },
+                Some(own) => DeviceInfo { streams: own.streams.clone(), ..info.clone() },
             };
             self.devices.insert(*device, info);
         }
-        if !is_range {
-            (self.waits, self.launching) = (whole.waits, whole.launching);
+        (self.waits, self.launching) = (whole.waits, whole.launching);
+        self.named(whole, filters, false)
+    }
+
+    /// Makes it a time range of a whole, in which `devices` were busy and idle.
+    #[must_use]
+    pub fn range_of(mut self, whole: Self, filters: Vec<String>, devices: BTreeMap<u32, DeviceInfo>) -> Self {
+        let own = self.take_numbers(&whole);
+        for (device, info) in devices {
+            let streams = own.get(&device).map(|own| own.streams.clone()).unwrap_or_default();
+            self.devices.insert(device, DeviceInfo { streams, ..info });
         }
+        self.named(whole, filters, true)
+    }
+
+    fn named(mut self, whole: Self, filters: Vec<String>, is_range: bool) -> Self {
         self.part = Some(Part { filters, is_range, whole: Box::new(whole) });
         if let Some(note) = self.part_note() {
             self.notes.insert(0, note);
@@ -133,7 +148,7 @@ mod tests {
     fn parts_have_the_facts_of_the_whole() {
         // The session's GPU is 1 in the whole, and would be 0 without the other session.
         let whole = || profile(1, 75, &[(1, 0), (2, 1)]);
-        let part = profile(0, 5, &[(2, 0)]).part_of(whole(), vec!["--pid 7".into()], false);
+        let part = profile(0, 5, &[(2, 0)]).part_of(whole(), vec!["--pid 7".into()]);
         assert!(part.is_part() && part.filters() == ["--pid 7"] && part.notes[0].contains("--pid 7"));
         let devices: Vec<(u32, u64, u64)> =
             part.devices.iter().map(|(n, info)| (*n, info.busy_ns, info.idle.of(Phase::Between))).collect();
@@ -141,9 +156,11 @@ mod tests {
         assert_eq!(part.gpu.iter().map(|(key, weight)| (key.device, weight.ns)).collect::<Vec<_>>(), [(1, 5)]);
         assert_eq!((part.waits.ns, part.device(SessionId(2), 0)), (75, 1));
 
-        let range = profile(0, 5, &[(2, 0)]).part_of(whole(), vec!["--to 1s".into()], true);
-        assert!(!range.is_part() && range.devices[&1].busy_ns == 5 && range.whole().waits.ns == 5);
-        let part = profile(0, 2, &[(2, 0)]).part_of(range, vec!["--tid 1".into(), "--to 1s".into()], false);
+        // The range's GPUs have the numbers of the whole.
+        let devices = profile(1, 5, &[(1, 0), (2, 1)]).devices;
+        let range = profile(0, 9, &[(2, 0)]).range_of(whole(), vec!["--to 1s".into()], devices);
+        assert!(!range.is_part() && range.devices[&1].busy_ns == 5 && range.whole().waits.ns == 9);
+        let part = profile(0, 2, &[(2, 0)]).part_of(range, vec!["--tid 1".into(), "--to 1s".into()]);
         assert_eq!((part.devices[&1].busy_ns, part.recording().waits.ns), (5, 75));
     }
 }

@@ -66,6 +66,8 @@ pub struct Profile {
     pub symbols: Symbols,
     /// CPU time by stack.
     pub cpu: FxHashMap<(ProcessId, StackId), CpuWeight>,
+    /// Recorded waits of threads that launch GPU work, by stack.
+    pub waited: FxHashMap<(ProcessId, StackId), CpuWeight>,
     /// GPU time.
     pub gpu: FxHashMap<GpuKey, GpuWeight>,
     /// Copies from and to memory that is not pinned, by the stack that launched them.
@@ -90,8 +92,10 @@ pub struct Profile {
     pub stalls: Stalls,
     /// Time the host waited for the GPU in synchronising calls, and how often.
     pub waits: CpuWeight,
-    /// Copies whose call returned after the copy, by the stack of the call. Those that block have waited for the GPU.
-    pub late_copies: FxHashMap<(ProcessId, StackId), LateCopies>,
+    /// Of these, waits for single streams.
+    pub stream_waits: FxHashMap<(SessionId, u32), CpuWeight>,
+    /// Copies whose call returned after the copy. Those that block have waited for the GPU.
+    pub late_copies: FxHashMap<CopyCaller, LateCopies>,
     /// Time in other launch-class calls whose length is known, and their number.
     pub launching: CpuWeight,
     /// Traced calls.
@@ -285,6 +289,9 @@ pub struct CpuWeight {
     /// Nanoseconds.
     pub ns: u64,
 }
+
+/// A call that copies: its image, its thread and its stack.
+pub type CopyCaller = (ProcessId, u32, StackId);
 
 /// Copies whose call returned after the copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

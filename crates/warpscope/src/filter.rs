@@ -14,6 +14,7 @@ use anyhow::{Context, bail};
 use model::{
     causes::{Cause, Causes, Joined},
     event::{Activity, Event, Launch, ProcessId, SessionId, StackId, Totals, Work},
+    fold::TimeRange,
     profile::Profile,
     ranks::Selection,
 };
@@ -42,8 +43,7 @@ struct Parts {
     kernels: Option<HashSet<(SessionId, u32)>>,
     stacks: Option<HashSet<StackId>>,
     ranges: Option<Ranges>,
-    from: u64,
-    to: u64,
+    times: TimeRange,
     /// The calls of a recording are allocations; those of a trace are what it shows.
     is_trace: bool,
     /// Launches with work that is selected.
@@ -67,6 +67,11 @@ impl Filter {
             None => None,
         };
         Ok((processes.is_some() || parts.is_some()).then_some(Self { processes, parts }))
+    }
+
+    /// Returns the time that is selected.
+    pub fn times(&self) -> TimeRange {
+        self.parts.as_ref().map(|parts| parts.times).unwrap_or_default()
     }
 
     /// Returns an event as the selected part has it, or `None` if it is not in it.
@@ -174,8 +179,7 @@ impl Parts {
             streams: set(&options.stream),
             devices: devices(&options.device, profile)?,
             stacks: stacks(&options.path, profile)?,
-            from: from.unwrap_or(0),
-            to: to.unwrap_or(u64::MAX),
+            times: TimeRange { from: from.unwrap_or(0), to: to.unwrap_or(u64::MAX) },
             is_trace: profile.is_trace(),
             ..Self::default()
         };
@@ -233,11 +237,7 @@ impl Parts {
 
     /// Whether a launch is selected only because of its work.
     fn needs_work(&self) -> bool {
-        self.devices.is_some()
-            || self.streams.is_some()
-            || self.kernels.is_some()
-            || self.from > 0
-            || self.to < u64::MAX
+        self.devices.is_some() || self.streams.is_some() || self.kernels.is_some() || self.is_range()
     }
 
     fn decide(&mut self, cause: Cause<'_>) {
@@ -282,11 +282,20 @@ impl Parts {
     /// Whether the memory of the selected processes is selected. That of a time range would lack what was allocated
     /// before; work and threads do not matter.
     fn has_memory(&self) -> bool {
-        self.from == 0 && self.to == u64::MAX
+        !self.is_range()
+    }
+
+    fn is_range(&self) -> bool {
+        self.times != TimeRange::default()
     }
 
     fn overlaps(&self, start: u64, end: u64) -> bool {
-        start < self.to && end.max(start) >= self.from
+        start < self.times.to && end.max(start) >= self.times.from
+    }
+
+    /// Returns the part of an interval that is selected. Times that were lost stay lost.
+    fn cut(&self, start: u64, end: u64) -> (u64, u64) {
+        if start == 0 || end < start { (start, end) } else { self.times.cut(start, end) }
     }
 
     /// Whether an activity is selected. One without a launch has no thread and no stack.
@@ -325,9 +334,7 @@ impl Parts {
             Event::Switch(e) => cpu && thread(e.tid) && self.overlaps(e.start, e.end),
             Event::Sync(e) => cpu && self.tids.is_none() && self.stacks.is_none() && self.overlaps(e.start, e.end),
             // These have no thread and no time.
-            Event::Hits(e) => {
-                cpu && self.tids.is_none() && self.from == 0 && self.to == u64::MAX && self.has_stack(e.stack)
-            }
+            Event::Hits(e) => cpu && self.tids.is_none() && !self.is_range() && self.has_stack(e.stack),
             _ => true,
         };
         if !keep {
@@ -341,13 +348,30 @@ impl Parts {
             }
             // The selected time is the whole.
             Event::Start(mut start) => {
-                let later = self.from.saturating_sub(start.time);
+                let later = self.times.from.saturating_sub(start.time);
                 (start.time, start.wall_clock) = (start.time + later, start.wall_clock.saturating_add(later));
                 Event::Start(start)
             }
             Event::End(mut end) => {
-                end.time = end.time.min(self.to);
+                end.time = end.time.min(self.times.to);
                 Event::End(end)
+            }
+            // What began before, or ended later, has its part of the time.
+            Event::Activity(mut e) => {
+                (e.start, e.end) = self.cut(e.start, e.end);
+                Event::Activity(e)
+            }
+            Event::Sync(mut e) => {
+                (e.start, e.end) = self.cut(e.start, e.end);
+                Event::Sync(e)
+            }
+            Event::Wait(mut e) => {
+                (e.start, e.end) = self.cut(e.start, e.end);
+                Event::Wait(e)
+            }
+            Event::Range(mut e) => {
+                (e.start, e.end) = self.cut(e.start, e.end);
+                Event::Range(e)
             }
             other => other,
         })

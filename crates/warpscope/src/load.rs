@@ -54,11 +54,13 @@ pub fn load(paths: &[PathBuf], filters: &Filters) -> anyhow::Result<Loaded> {
         ];
         if is_range && let Some(of_range) = Filter::new(&range, &profile, || source.read())? {
             let (part, _) = fold(&source, Some(&of_range))?;
-            profile = part.part_of(profile, filter::given(&range), true);
+            let mut of_gpus = Fold::within(of_range.times());
+            source.read()?.for_each(|event| of_gpus.push(&event));
+            profile = part.range_of(profile, filter::given(&range), of_gpus.finish().devices);
         }
         if filter::given(&range) != filter::given(filters) {
             let (part, _) = fold(&source, filter.as_deref())?;
-            profile = part.part_of(profile, filter::given(filters), false);
+            profile = part.part_of(profile, filter::given(filters));
         }
         profile.notes.extend(missing.into_iter().filter(|(is, _)| *is).map(|(_, note)| note.to_owned()));
     }

@@ -1,10 +1,11 @@
 //! Findings about launches and synchronisation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cuda::calls::Role;
 use model::{
-    event::Direction,
+    event::{Direction, ProcessId},
+    idle::{Cause, Phase},
     profile::{Profile, What},
 };
 use text::units::{count, percent, time};
@@ -14,12 +15,13 @@ use super::{
     finding::{Evidence, Finding, Kind, share},
 };
 use crate::{
+    host_waits::HostWaits,
     idle::DeviceIdle,
     user_code::{Place, UserCode},
 };
 
 /// Fewer gaps or waits are not a loop.
-const MANY: u64 = 1_000;
+pub(super) const MANY: u64 = 1_000;
 const MANY_WAITS: u64 = 100;
 /// A smaller share of a GPU's time in short gaps is normal: even queued kernels start a microsecond apart.
 const GAPS: f64 = 0.2;
@@ -73,8 +75,7 @@ pub fn bound(profile: &Profile, devices: &[DeviceIdle], setting: Setting) -> Opt
 
 /// The program waits for the GPU again and again, and the GPU then waits for the program.
 pub fn waits(profile: &Profile, code: &UserCode<'_>, devices: &[DeviceIdle], setting: Setting) -> Option<Finding> {
-    // Copies that block are waits, too, but those of a thread beside keep no GPU waiting.
-    let waits = profile.waits;
+    let waits = HostWaits::of_feeders(profile, &feeders(profile, devices));
     let idle = devices.iter().map(|device| device.idle_share).fold(0.0, f64::max);
     let waiting = share(waits.ns, profile.wall_ns());
     if waits.count < MANY_WAITS || waiting < WAITING || idle < IDLE {
@@ -85,13 +86,13 @@ pub fn waits(profile: &Profile, code: &UserCode<'_>, devices: &[DeviceIdle], set
         Evidence::ns("in total", waits.ns),
         Evidence::ns("mean", waits.ns / waits.count),
     ];
-    let place = match (values(profile, code), sampled(profile, code)) {
+    let place = match (values(profile, code), waiting_at(profile, code)) {
         (Some((place, copies)), _) if 2 * copies >= waits.count => {
             evidence.push(Evidence::count("values copied there", copies));
             Some(place)
         }
-        (_, Some((place, samples, all))) if 2 * samples >= all => {
-            evidence.push(Evidence::count("samples there", samples));
+        (_, Some((place, ns, all))) if ns >= all.div_ceil(2) => {
+            evidence.push(Evidence::ns("samples and waits there", ns));
             Some(place)
         }
         _ => None,
@@ -116,6 +117,23 @@ pub fn waits(profile: &Profile, code: &UserCode<'_>, devices: &[DeviceIdle], set
     })
 }
 
+/// The threads that keep a GPU waiting: image and id.
+fn feeders(profile: &Profile, devices: &[DeviceIdle]) -> BTreeSet<(ProcessId, u32)> {
+    let mut feeders = BTreeSet::new();
+    for device in devices {
+        let Some(info) = profile.devices.get(&device.device) else { continue };
+        let mut idle: BTreeMap<(ProcessId, u32), u64> = BTreeMap::new();
+        for (charge, weight) in
+            info.idle.parts_of(Phase::Between).filter(|(charge, _)| charge.cause != Cause::Meanwhile)
+        {
+            let sum = idle.entry((charge.process, charge.tid)).or_default();
+            *sum = sum.saturating_add(weight.ns);
+        }
+        feeders.extend(idle.into_iter().filter(|(_, ns)| share(*ns, device.span_ns) >= IDLE).map(|(thread, _)| thread));
+    }
+    feeders
+}
+
 /// The line that copies the most single values to the host, and how many: exact.
 fn values(profile: &Profile, code: &UserCode<'_>) -> Option<(Place, u64)> {
     let mut lines: BTreeMap<Place, u64> = BTreeMap::new();
@@ -129,15 +147,16 @@ fn values(profile: &Profile, code: &UserCode<'_>) -> Option<(Place, u64)> {
     lines.into_iter().max_by_key(|(_, copies)| *copies)
 }
 
-/// The line with the most samples in calls that wait for the GPU, how many, and how many there are in all of these calls.
-fn sampled(profile: &Profile, code: &UserCode<'_>) -> Option<(Place, u64, u64)> {
+/// The line with the most time in calls that wait for the GPU, by samples and recorded waits, and the time in all of them.
+fn waiting_at(profile: &Profile, code: &UserCode<'_>) -> Option<(Place, u64, u64)> {
     let mut lines: BTreeMap<Place, u64> = BTreeMap::new();
     let waits = |name: &str| cuda::call(name).is_some_and(|call| call.role == Role::Synchronize);
-    for (&(process, stack), weight) in &profile.cpu {
+    for (&(process, stack), weight) in profile.cpu.iter().chain(&profile.waited) {
         if profile.frames(stack).iter().any(|frame| waits(&frame.name)) {
-            *lines.entry(code.place(process, stack)).or_default() += weight.count;
+            let sum = lines.entry(code.place(process, stack)).or_default();
+            *sum = sum.saturating_add(weight.ns);
         }
     }
-    let all = lines.values().sum();
-    lines.into_iter().max_by_key(|(_, samples)| *samples).map(|(place, samples)| (place, samples, all))
+    let all = lines.values().fold(0_u64, |sum, ns| sum.saturating_add(*ns));
+    lines.into_iter().max_by_key(|(_, ns)| *ns).map(|(place, ns)| (place, ns, all))
 }

@@ -159,7 +159,7 @@ fn parts_conclude_nothing_about_the_whole() {
     assert_eq!(kinds(&profile), [Kind::GpuIdle, Kind::LaunchBound, Kind::TinyKernels, Kind::Synchronization]);
     let mut part = profile.clone();
     add_work(&mut part, What::Kernel(0), 100_000, SECOND / 2);
-    let part = part.part_of(profile, vec!["--tid 7".into()], false);
+    let part = part.part_of(profile, vec!["--tid 7".into()]);
     let [finding] = &found(&part)[..] else { panic!("one finding") };
     let title = "100,000 kernels of 5.00 µs on average (20.0 % of all) are launched one by one at step (train.py:42)";
     assert_eq!(finding.title, title);

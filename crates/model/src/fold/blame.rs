@@ -6,7 +6,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
-    busy::{BusyTime, Gap},
+    busy::{BusyTime, Gap, TimeRange},
     divide::divide,
 };
 use crate::{
@@ -179,6 +179,8 @@ struct Launches {
 /// What the idle time of one device is charged to, so far.
 #[derive(Debug, Default)]
 pub struct Blame {
+    /// What is charged is in this time.
+    pub range: TimeRange,
     /// The gap before the first work. It is accounted for at the end, when the start of the recording is known.
     pub first: Option<Gap<Feed>>,
     pools: FxHashMap<(Phase, ThreadKey), Pool>,
@@ -197,8 +199,9 @@ impl Blame {
             self.first = Some(gap);
             return;
         }
-        if between < SHORT_GAP_NS {
-            self.short_gaps = (self.short_gaps.0 + 1, self.short_gaps.1 + (gap.end - gap.start));
+        let (start, end) = self.range.cut(gap.start, gap.end);
+        if between < SHORT_GAP_NS && start < end {
+            self.short_gaps = (self.short_gaps.0 + 1, self.short_gaps.1 + (end - start));
         }
         self.account(Phase::Between, gap, evidence);
         self.assign(Phase::Between, gap, evidence);
@@ -212,7 +215,8 @@ impl Blame {
 
     /// Adds the time of a gap that is final.
     pub fn account(&mut self, phase: Phase, gap: Gap<Feed>, evidence: &Evidence) {
-        let Gap { start, end, mark } = gap;
+        let Gap { mark, .. } = gap;
+        let (start, end) = self.range.cut(gap.start, gap.end);
         if end <= start {
             return;
         }
@@ -234,8 +238,8 @@ impl Blame {
 
     /// Assigns evidence, which must be sorted, to the thread's own time in a gap.
     pub fn assign(&mut self, phase: Phase, gap: Gap<Feed>, evidence: &Evidence) {
-        let Gap { start, end, mark } = gap;
-        let end = mark.time.min(end);
+        let Gap { mark, .. } = gap;
+        let (start, end) = self.range.cut(gap.start, mark.time.min(gap.end));
         let none = Track::default();
         let track = evidence.threads.get(&mark.thread).unwrap_or(&none);
         let pool = self.pools.entry((phase, mark.thread)).or_default();
@@ -258,7 +262,7 @@ impl Blame {
             }
         }
         let length = end.saturating_sub(start);
-        if start > 0 && length >= LONG_GAP_NS && covered < length / 2 {
+        if phase != Phase::Before && length >= LONG_GAP_NS && covered < length / 2 {
             self.assign_others(phase, Gap { start, end, mark }, evidence);
         }
     }

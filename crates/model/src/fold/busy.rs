@@ -27,6 +27,35 @@ pub type Interval = (u64, u64);
 /// Start, end, and what it begins with.
 type Marked<T> = (u64, u64, T);
 
+/// A part of the time: what is outside is not counted. By default, all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeRange {
+    /// Its start.
+    pub from: u64,
+    /// Its end.
+    pub to: u64,
+}
+
+impl Default for TimeRange {
+    fn default() -> Self {
+        Self { from: 0, to: u64::MAX }
+    }
+}
+
+impl TimeRange {
+    /// Returns the part of an interval that is in it, which may be empty.
+    #[inline]
+    pub fn cut(self, start: u64, end: u64) -> Interval {
+        let start = start.max(self.from);
+        (start, end.min(self.to).max(start))
+    }
+
+    fn length(self, start: u64, end: u64) -> u64 {
+        let (start, end) = self.cut(start, end);
+        end - start
+    }
+}
+
 /// The time between two intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap<T> {
@@ -43,6 +72,8 @@ pub struct Gap<T> {
 #[derive(Debug)]
 pub struct BusyTime<T = ()> {
     kept: usize,
+    /// Where time is counted. Gaps are known as a whole.
+    range: TimeRange,
     /// In order of arrival.
     fresh: Vec<Marked<T>>,
     /// The order of `fresh`: the start and the index of each interval in one number. Sorting these is faster.
@@ -77,6 +108,7 @@ impl<T: Copy + Ord> BusyTime<T> {
     pub fn new(kept: usize) -> Self {
         Self {
             kept,
+            range: TimeRange::default(),
             fresh: Vec::new(),
             order: Vec::new(),
             spare: Vec::new(),
@@ -86,6 +118,12 @@ impl<T: Copy + Ord> BusyTime<T> {
             closed_until: 0,
             closed_gaps: Longest::default(),
         }
+    }
+
+    /// The same, of which only a part of the time is counted.
+    #[must_use]
+    pub fn within(self, range: TimeRange) -> Self {
+        Self { range, ..self }
     }
 
     /// Adds an interval. `closed` gets the gaps that no later interval can change, in order of time.
@@ -112,7 +150,7 @@ impl<T: Copy + Ord> BusyTime<T> {
     /// Returns the total busy time.
     pub fn total(&mut self) -> u64 {
         self.merge();
-        self.closed_ns + self.open.iter().map(|(start, end, _)| end - start).sum::<u64>()
+        self.closed_ns + self.open.iter().map(|(start, end, _)| self.range.length(*start, *end)).sum::<u64>()
     }
 
     /// Returns the longest gaps between the first interval and the last, longest first.
@@ -120,7 +158,7 @@ impl<T: Copy + Ord> BusyTime<T> {
         self.merge();
         let mut gaps = self.closed_gaps.clone();
         for gap in self.open_gaps() {
-            gaps.offer(gap.start, gap.end);
+            gaps.offer(self.range, gap.start, gap.end);
         }
         gaps.0
     }
@@ -187,8 +225,8 @@ impl<T: Copy + Ord> BusyTime<T> {
             return;
         }
         for (start, end, mark) in self.open.drain(..self.open.len() - self.kept) {
-            self.closed_ns += end - start;
-            self.closed_gaps.offer(self.closed_until, start);
+            self.closed_ns += self.range.length(start, end);
+            self.closed_gaps.offer(self.range, self.closed_until, start);
             closed(Gap { start: self.closed_until, end: start, mark });
             self.closed_until = end;
         }
@@ -240,10 +278,12 @@ struct Longest(Vec<Interval>);
 
 impl Longest {
     /// Keeps the gap if something came before it (`start` is not 0) and it is among the longest.
-    fn offer(&mut self, start: u64, end: u64) {
+    fn offer(&mut self, range: TimeRange, start: u64, end: u64) {
         let Self(list) = self;
         let length = |(start, end): &Interval| end - start;
-        if start == 0 || end <= start || (list.len() == GAPS && list.last().is_some_and(|l| length(l) >= end - start)) {
+        let is_first = start == 0;
+        let (start, end) = range.cut(start, end);
+        if is_first || end <= start || (list.len() == GAPS && list.last().is_some_and(|l| length(l) >= end - start)) {
             return;
         }
         let at = list.partition_point(|longer| length(longer) >= end - start);

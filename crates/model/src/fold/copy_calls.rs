@@ -9,13 +9,13 @@
 //! ```
 //!
 //! A short copy may be over before a call returns that does not wait for it. The names of functions distinguish them, but are
-//! known only at the end: so the calls that may have waited are summed by stack.
+//! known only at the end: so the calls that may have waited are summed by thread and stack.
 
 use rustc_hash::FxHashMap;
 
 use crate::{
-    event::{Launch, LaunchKind, ProcessId, Returned, SessionId, StackId},
-    profile::{CpuWeight, LateCopies, Profile},
+    event::{Launch, LaunchKind, Returned, SessionId},
+    profile::{CopyCaller, CpuWeight, LateCopies, Profile},
 };
 
 /// A launch takes the CPU a few microseconds. A call that is over sooner has not waited, even if its copy is over, too.
@@ -28,7 +28,7 @@ const MOST: usize = 1 << 20;
 #[derive(Clone, Copy)]
 struct CopyCall {
     /// Where it was made.
-    stack: (ProcessId, StackId),
+    caller: CopyCaller,
     /// When it began.
     start: u64,
     /// How long it took.
@@ -51,8 +51,8 @@ impl CopyCalls {
             if self.open.len() >= MOST {
                 self.open.clear();
             }
-            let stack = (launch.process, launch.stack);
-            let call = CopyCall { stack, start: launch.time, took: None, end: None };
+            let caller = (launch.process, launch.tid, launch.stack);
+            let call = CopyCall { caller, start: launch.time, took: None, end: None };
             self.open.insert((launch.session, launch.correlation), call);
         }
     }
@@ -83,10 +83,10 @@ impl CopyCalls {
 
     /// Counts a call of which everything is known.
     fn settle(&mut self, key: (SessionId, u32), profile: &mut Profile) {
-        let Some(&CopyCall { stack, start, took: Some(took), end: Some(end) }) = self.open.get(&key) else { return };
+        let Some(&CopyCall { caller, start, took: Some(took), end: Some(end) }) = self.open.get(&key) else { return };
         self.open.remove(&key);
         if took > LAUNCH_NS && end > start && end - start <= took {
-            let LateCopies { waited, calls } = profile.late_copies.entry(stack).or_default();
+            let LateCopies { waited, calls } = profile.late_copies.entry(caller).or_default();
             count(waited, end - start);
             count(calls, took);
         } else {

@@ -22,7 +22,7 @@ use self::{
 };
 use super::{
     blame::{Evidence, Feed},
-    busy::{BusyTime, KEPT},
+    busy::{BusyTime, KEPT, TimeRange},
 };
 use crate::{
     event::{Device, DeviceIdentity, SessionId, Uuid},
@@ -51,9 +51,16 @@ pub struct Devices {
     known: usize,
     /// Devices with busy time.
     busy: usize,
+    /// The time in which busy and idle time is counted.
+    range: TimeRange,
 }
 
 impl Devices {
+    /// Starts with none, and counts only a part of the time.
+    pub fn within(range: TimeRange) -> Self {
+        Self { range, ..Self::default() }
+    }
+
     /// Adds what a session reports about one of its devices. Returns its slot if work of this device was assigned to
     /// another slot before.
     pub fn describe(&mut self, device: &Device) -> Option<u32> {
@@ -131,8 +138,9 @@ impl Devices {
         let busy = busy.get_or_insert_with(|| {
             self.busy += 1;
             let kept = if self.busy <= PRECISE { KEPT } else { KEPT / 16 };
-            *kernels = BusyTime::new(kept);
-            BusyTime::new(kept)
+            *kernels = BusyTime::new(kept).within(self.range);
+            blame.range = self.range;
+            BusyTime::new(kept).within(self.range)
         });
         busy.add_marked(start, end, feed, |gap| {
             evidence.sort();

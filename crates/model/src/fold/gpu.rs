@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::{
     blame::{Evidence, Feed},
+    busy::TimeRange,
     counter_samples::CounterSamples,
     devices::Devices,
     energy::Meters,
@@ -162,6 +163,11 @@ type Kernel = (u32, u32);
 type StreamKey = (SessionId, u32, u32, u32);
 
 impl GpuTime {
+    /// Starts with nothing, and counts the busy and idle time of devices in a part of the time.
+    pub fn within(range: TimeRange) -> Self {
+        Self { devices: Devices::within(range), ..Self::default() }
+    }
+
     /// Adds what does not depend on the launch of an activity, when the activity arrives.
     #[inline]
     pub fn receive(&mut self, activity: &Activity, ledger: &mut Ledger) {

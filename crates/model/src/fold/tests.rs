@@ -468,7 +468,7 @@ fn copies_that_block_are_waits() {
     ]);
     let late =
         LateCopies { waited: CpuWeight { count: 1, ns: 6_000_000 }, calls: CpuWeight { count: 1, ns: 7_000_000 } };
-    assert_eq!(profile.late_copies.into_iter().collect::<Vec<_>>(), [((IMAGE, StackId(100)), late)]);
+    assert_eq!(profile.late_copies.into_iter().collect::<Vec<_>>(), [((IMAGE, 9, StackId(100)), late)]);
     assert_eq!(profile.waits, CpuWeight::default());
     assert_eq!(profile.launching, CpuWeight { count: 3, ns: 7_500 });
 }

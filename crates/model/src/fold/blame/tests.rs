@@ -8,7 +8,7 @@ use crate::{
         Activity, End, Event, KernelName, Launch, LaunchKind, PointId, ProcessId, Sample, SessionId, StackId, Start,
         Wait, Work,
     },
-    fold::Fold,
+    fold::{Fold, TimeRange},
     idle::{Cause, Idle, Phase},
     profile::Profile,
 };
@@ -80,6 +80,48 @@ impl Script {
         self.events.iter().for_each(|event| fold.push(event));
         fold.finish()
     }
+}
+
+/// Check that time ranges which follow one another have together what the whole has, for each reason, and that one in a gap
+/// knows the work that ended it.
+///
+/// ```text
+///   time      100      200      300      400      500      600
+///   GPU         ########                    ########
+///   thread              [== sleeps ==]     L               L at 440, the work at 450
+///   ranges  |      |       |       |          |        |
+/// ```
+#[test]
+fn time_ranges_add_up() {
+    let mut script = Script::start(100);
+    script.work(0, 7, 110, (120, 200)).wait(7, (210, 340), 20).work(0, 7, 440, (450, 540));
+    let whole = script.end(600);
+    let bounds = [100, 150, 250, 300, 445, 520, 600];
+    let mut sums: std::collections::BTreeMap<(Phase, Cause, Option<u64>), u64> = Default::default();
+    let mut busy = 0;
+    for range in bounds.windows(2) {
+        let mut fold = Fold::within(TimeRange { from: range[0], to: range[1] });
+        script.events.iter().for_each(|event| fold.push(event));
+        let device = fold.finish().devices.remove(&0).expect("a device");
+        assert_eq!(device.idle.ns.iter().sum::<u64>() + device.busy_ns, range[1] - range[0], "{range:?}");
+        busy += device.busy_ns;
+        for phase in Phase::ALL {
+            for (_, cause, stack, ns) in parts(&device.idle, phase) {
+                *sums.entry((phase, cause, stack)).or_default() += ns;
+            }
+        }
+        if range[0] == 250 {
+            assert_eq!(parts(&device.idle, Phase::Between), [(7, SLEEPING, Some(20), 50)]);
+        }
+    }
+    let device = &whole.devices[&0];
+    assert_eq!(busy, device.busy_ns);
+    for phase in Phase::ALL {
+        for (_, cause, stack, ns) in parts(&device.idle, phase) {
+            assert_eq!(sums.remove(&(phase, cause, stack)), Some(ns), "{phase:?} {cause:?}");
+        }
+    }
+    assert!(sums.is_empty(), "{sums:?}");
 }
 
 /// The parts of a phase: thread, cause, stack and nanoseconds.
