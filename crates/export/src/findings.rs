@@ -49,8 +49,8 @@ pub fn findings(
         all.extend(devices::imbalance(profile, idle));
         all.extend(verdicts::limited(profile, code, setting));
     }
-    all.extend(copies::pageable(profile, code, setting));
-    all.extend(kernels::tiny(profile, code, setting));
+    all.extend(copies::pageable(profile, code, idle, setting));
+    all.extend(kernels::tiny(profile, code, idle, setting));
     all.extend(kernels::without_tensor_cores(profile, code, setting));
     all.extend(occupancy::low(profile, code, shapes));
     all.extend(occupancy::small_grid(profile, code, shapes));

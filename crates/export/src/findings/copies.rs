@@ -19,7 +19,7 @@ use crate::{
 
 /// A smaller share of a GPU's time is not worth a change.
 const ALONE: f64 = 0.1;
-/// A smaller share of all GPU time in copies of pageable memory is not worth a change, nor is a shorter time.
+/// A smaller share of the time of GPUs in copies of pageable memory is not worth a change, nor is a shorter time.
 const PAGEABLE: f64 = 0.05;
 const PAGEABLE_NS: u64 = 10_000_000;
 
@@ -64,8 +64,13 @@ pub fn alone(profile: &Profile, code: &UserCode<'_>, devices: &[DeviceIdle], set
     })
 }
 
+/// Returns how long GPUs were in use, added up.
+pub(super) fn spans(devices: &[DeviceIdle]) -> u64 {
+    devices.iter().fold(0, |sum, device| sum.saturating_add(device.span_ns))
+}
+
 /// Copies use memory that is not pinned.
-pub fn pageable(profile: &Profile, code: &UserCode<'_>, setting: Setting) -> Option<Finding> {
+pub fn pageable(profile: &Profile, code: &UserCode<'_>, devices: &[DeviceIdle], setting: Setting) -> Option<Finding> {
     let mut all = GpuWeight::default();
     let mut lines: BTreeMap<(Place, Direction), GpuWeight> = BTreeMap::new();
     for (&(process, stack, direction), weight) in &profile.pageable {
@@ -74,8 +79,7 @@ pub fn pageable(profile: &Profile, code: &UserCode<'_>, setting: Setting) -> Opt
             lines.entry((code.place(process, stack), direction)).or_default().add(weight);
         }
     }
-    let gpu_ns = profile.whole().gpu.values().fold(0_u64, |sum, weight| sum.saturating_add(weight.ns));
-    if all.ns < PAGEABLE_NS || share(all.ns, gpu_ns) < PAGEABLE {
+    if all.ns < PAGEABLE_NS || share(all.ns, spans(devices)) < PAGEABLE {
         return None;
     }
     let ((place, direction), most) = lines.into_iter().max_by_key(|(_, weight)| weight.ns)?;

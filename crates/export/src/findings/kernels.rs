@@ -7,9 +7,11 @@ use text::units::{count, percent, time};
 
 use super::{
     advice::Setting,
+    copies::spans,
     finding::{Evidence, Finding, Kind, share},
 };
 use crate::{
+    idle::DeviceIdle,
     names, terminal_text,
     user_code::{Place, UserCode},
 };
@@ -21,6 +23,8 @@ const TINY_NS: u64 = 10_000;
 const MANY: u64 = 1_000;
 /// A line with a smaller share of all kernels is not what slows the program down.
 const SHARE: f64 = 0.1;
+/// A smaller share of the time of GPUs is not worth a change.
+const WORTH: f64 = 0.05;
 /// The first compute capability with tensor cores for single precision (TF32).
 const TENSOR_CORES: (u32, u32) = (8, 0);
 /// A smaller share of the recorded time in multiplications is not worth a change.
@@ -29,7 +33,7 @@ const MULTIPLICATIONS: f64 = 0.05;
 const NAME: usize = 60;
 
 /// Many short kernels are launched one by one from one line.
-pub fn tiny(profile: &Profile, code: &UserCode<'_>, setting: Setting) -> Option<Finding> {
+pub fn tiny(profile: &Profile, code: &UserCode<'_>, devices: &[DeviceIdle], setting: Setting) -> Option<Finding> {
     let mut lines: BTreeMap<Place, GpuWeight> = BTreeMap::new();
     let is_kernel = |key: &model::profile::GpuKey| matches!(key.what, What::Kernel(_));
     let all = profile.whole().gpu.iter().filter(|(key, _)| is_kernel(key));
@@ -46,6 +50,9 @@ pub fn tiny(profile: &Profile, code: &UserCode<'_>, setting: Setting) -> Option<
     let (place, weight) = lines.into_iter().filter(|(_, w)| is_tiny(w)).max_by_key(|(_, weight)| weight.count)?;
     // Each takes at least as long as a launch.
     let affected = weight.count.saturating_mul(TINY_NS);
+    if share(affected, spans(devices)) < WORTH {
+        return None;
+    }
     Some(Finding {
         kind: Kind::TinyKernels,
         title: format!(
