@@ -6,7 +6,7 @@
 use std::{cell::RefCell, collections::HashMap};
 
 use model::{
-    event::{FrameKind, NamedFrame, ProcessId, StackId},
+    event::{FrameKind, NamedFrame, Origin, ProcessId, StackId},
     profile::{GpuKey, Profile},
 };
 use serde::Serialize;
@@ -116,16 +116,21 @@ impl<'a> UserCode<'a> {
 
     /// Returns the file name of an image's executable. A forked image has that of its parent.
     pub fn program(&self, process: ProcessId) -> &'a str {
-        let mut image = Some(process);
+        let mut image = process;
+        let mut first = None;
         // Images refer to earlier ones; a damaged recording may contain a circle.
         for _ in 0..64 {
-            let Some(id) = image else { break };
-            if let Some(program) = self.programs.get(&id) {
-                return program;
+            let own = self.programs.get(&image).copied();
+            first = first.or(own);
+            let info = self.profile.processes.get(&image);
+            // What a forked image maps are libraries.
+            match (own, info.and_then(|info| info.parent), info.is_some_and(|info| info.origin == Origin::Fork)) {
+                (Some(program), _, false) => return program,
+                (_, Some(parent), _) => image = parent,
+                _ => break,
             }
-            image = self.profile.processes.get(&id).and_then(|info| info.parent);
         }
-        ""
+        first.unwrap_or_default()
     }
 
     /// Returns the frames of user code of a stack, outermost first. If there are none, those that are informative.
@@ -171,6 +176,27 @@ mod tests {
 
     fn frame(kind: FrameKind, name: &str, module: &str) -> NamedFrame {
         NamedFrame { kind, name: name.into(), module: module.into() }
+    }
+
+    /// Check that a forked image has the program of its parent, whatever it maps itself; an exec'd one has its own.
+    #[test]
+    fn forked_images_have_the_program_of_their_parent() {
+        use model::{event::Mapping, profile::ProcessInfo};
+        let mut profile = Profile::default();
+        let image = |parent, origin| ProcessInfo { parent, origin, ..ProcessInfo::default() };
+        let images =
+            [(1, None, Origin::Exec), (2, Some(ProcessId(1)), Origin::Fork), (3, Some(ProcessId(2)), Origin::Exec)];
+        for (id, parent, origin) in images {
+            profile.processes.insert(ProcessId(id), image(parent, origin));
+        }
+        for (process, time, path) in
+            [(1, 1, "/bin/train"), (1, 2, "/lib/libc.so.6"), (2, 5, "/lib/libcupti.so"), (3, 9, "/bin/sh")]
+        {
+            let (start, end, offset, path, build_id) = (0, 0, 0, path.into(), Vec::new());
+            profile.mappings.push(Mapping { process: ProcessId(process), time, start, end, offset, path, build_id });
+        }
+        let code = UserCode::new(&profile);
+        assert_eq!([1, 2, 3].map(|id| code.program(ProcessId(id))), ["train", "train", "sh"]);
     }
 
     /// Check which Python files are the user's.
