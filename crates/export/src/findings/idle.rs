@@ -8,7 +8,7 @@ use text::units::time;
 use super::{
     advice::Setting,
     finding::{Evidence, Finding, Kind, share},
-    launches::fewer_launches,
+    launches::{MANY, fewer_launches},
 };
 use crate::{
     idle::{DeviceIdle, IdleCause, ThreadState},
@@ -75,9 +75,18 @@ fn gap(profile: &Profile, mut devices: Vec<&DeviceIdle>, setting: Setting) -> Fi
         title,
         evidence,
         place: named.iter().find_map(|cause| cause.place.clone()),
-        advice: advice(named.first(), setting),
+        advice: match devices.iter().all(|device| waits_for_launches(profile, device)) {
+            true => fewer_launches(setting).into(),
+            false => advice(named.first(), setting),
+        },
         share: share(idle_ns, profile.wall_ns().saturating_mul(devices.len() as u64)),
     }
+}
+
+/// Whether most of a GPU's idle time is in gaps as short as a launch. Whatever its thread does in them, it does again and again.
+fn waits_for_launches(profile: &Profile, device: &DeviceIdle) -> bool {
+    let (gaps, ns) = profile.devices.get(&device.device).map_or((0, 0), |info| info.idle.short_gaps);
+    gaps >= MANY && ns >= device.idle_ns.div_ceil(2)
 }
 
 /// Formats `31 to 35 %`.
