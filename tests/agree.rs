@@ -3,137 +3,29 @@
 //! The recording has a bit of everything: two CUDA processes, several threads, copies that block, NVTX ranges, time off the CPU
 //! and GPU memory.
 
-use std::{collections::BTreeMap, fs, io::Read};
+mod others;
+mod recorded;
 
 use serde_json::Value;
 
-use self::{
-    parquet::Table,
-    perfetto::{Slice, Trace},
-    pprof::Pprof,
-};
-use crate::support::{Ended, Scene, jsonl::Events, program, scene::number};
-
-// The readers of formats that the tests of `export` use, each test its part of them.
-#[path = "../crates/export/tests/support/html.rs"]
-mod html;
-#[allow(dead_code)]
-#[path = "../crates/export/tests/support/parquet.rs"]
-mod parquet;
-#[allow(dead_code)]
-#[path = "../crates/export/tests/support/perfetto.rs"]
-mod perfetto;
-#[allow(dead_code)]
-#[path = "../crates/export/tests/support/pprof.rs"]
-mod pprof;
-#[allow(dead_code)]
-#[path = "../crates/export/tests/support/proto.rs"]
-mod proto;
-
-/// Unpacks a compressed profile.
-fn gunzip(bytes: &[u8]) -> Vec<u8> {
-    let mut all = Vec::new();
-    flate2::read::MultiGzDecoder::new(bytes).read_to_end(&mut all).expect("compressed");
-    all
-}
-
-/// Sums by name.
-type Sums = BTreeMap<String, u64>;
-
-/// A recording, its report and its events.
-struct Recorded {
-    scene: Scene,
-    report: Value,
-    events: Events,
-}
-
-const OUTPUTS: [&str; 8] =
-    ["x.jsonl", "x.parquet/", "x.pb.gz", "x.speedscope.json", "x.html", "x.pftrace", "x.json", "x.folded"];
-
-fn recorded() -> Recorded {
-    let scene = Scene::new();
-    let programs = format!("{} 3 & {} 12; wait", program("nvtx"), program("rich"));
-    let mut command =
-        scene.record_words("--sim -q -F 999 --off-cpu --memory --nvtx -o x.wscope", &["sh", "-c", &programs]);
-    Ended::of(command.env("WARPSCOPE_SIM", "copy_gbps=1,kernel_ns=100us")).exits(0);
-    let mut export = scene.warpscope(&["export", "x.wscope"]);
-    for output in OUTPUTS {
-        export.args(["-o", output]);
-    }
-    Ended::of(&mut export).exits(0);
-    let (report, events) = (scene.report("x.wscope"), Events::read(&scene.read("x.jsonl")));
-    Recorded { scene, report, events }
-}
-
-impl Recorded {
-    fn number(&self, key: &str) -> u64 {
-        number(&self.report, key)
-    }
-
-    /// A table of the report.
-    fn table(&self, name: &str) -> Vec<Value> {
-        let report = Ended::of(&mut self.scene.warpscope(&["report", "x.wscope", "--json", "--by", name])).exits(0);
-        serde_json::from_str(report.out()).expect("JSON")
-    }
-
-    /// The sum of a column of a table.
-    fn total(&self, table: &str, column: &str) -> u64 {
-        self.table(table).iter().map(|row| number(row, column)).sum()
-    }
-
-    /// A table for SQL.
-    fn sql(&self, name: &str) -> Table {
-        Table::read(&fs::read(self.scene.path(&format!("x.parquet/{name}.parquet"))).expect("a table"))
-    }
-
-    fn pprof(&self) -> Pprof {
-        Pprof::read(&fs::read(self.scene.path("x.pb.gz")).expect("a profile"))
-    }
-
-    /// The total of each profile for speedscope.
-    fn speedscope(&self) -> Sums {
-        let file: Value = serde_json::from_str(&self.scene.read("x.speedscope.json")).expect("JSON");
-        let total = |profile: &Value| number(profile, "endValue");
-        let name = |profile: &Value| profile["name"].as_str().expect("a name").to_owned();
-        file["profiles"].as_array().expect("profiles").iter().map(|profile| (name(profile), total(profile))).collect()
-    }
-
-    fn page(&self) -> (Value, BTreeMap<String, Vec<u64>>) {
-        let page = self.scene.read("x.html");
-        let (_, data) = page.split_once("id=\"data\">").expect("the data");
-        html::read(data.split('<').next().expect("the data"))
-    }
-
-    fn perfetto(&self) -> Trace {
-        Trace::read(&fs::read(self.scene.path("x.pftrace")).expect("a trace"))
-    }
-
-    /// The weights of folded stacks, in microseconds.
-    fn folded(&self, options: &[&str]) -> u64 {
-        let export = [&["export", "x.wscope", "--format", "folded", "-o", "-"], options].concat();
-        let text = Ended::of(&mut self.scene.warpscope(&export)).exits(0).out().to_owned();
-        text.lines().map(|line| line.rsplit(' ').next().expect(line).parse::<u64>().expect(line)).sum()
-    }
-
-    /// The events of a kind in the trace for Chrome.
-    fn chrome(&self, kinds: &[&str]) -> Vec<Value> {
-        let file: Value = serde_json::from_str(&self.scene.read("x.json")).expect("JSON");
-        let all = file["traceEvents"].as_array().expect("a list").iter();
-        all.filter(|event| kinds.iter().any(|kind| event["cat"] == *kind)).cloned().collect()
-    }
-
-    /// The events of some kinds.
-    fn of(&self, kinds: &[&str]) -> Vec<&Value> {
-        self.events.all.iter().filter(|event| kinds.iter().any(|kind| event["type"] == *kind)).collect()
-    }
-}
+use self::recorded::{Recorded, Sums, perfetto::Slice, recorded};
+use crate::support::{Ended, scene::number};
 
 const WORK: [&str; 3] = ["kernel", "copy", "memset"];
 
-/// Check that GPU time, operations and launches are the same everywhere.
+/// Check one recording in every format.
 #[test]
-fn gpu_totals_agree() {
+fn all_outputs_agree() {
     let recorded = recorded();
+    gpu_totals_agree(&recorded);
+    cpu_totals_agree(&recorded);
+    waits_agree(&recorded);
+    shares_ranges_and_memory_agree(&recorded);
+    others::agree(&recorded);
+}
+
+/// Check that GPU time, operations and launches are the same everywhere.
+fn gpu_totals_agree(recorded: &Recorded) {
     assert_eq!(recorded.report["ledger"][0], "matched 100 %");
     let gpu = recorded.number("gpu_time_ns");
     let operations: u64 = ["kernels", "copies", "memsets"].map(|key| recorded.number(key)).iter().sum();
@@ -188,9 +80,7 @@ fn gpu_totals_agree() {
 }
 
 /// Check that the program's CPU time is the same everywhere, and that formats with all samples mark the others.
-#[test]
-fn cpu_totals_agree() {
-    let recorded = recorded();
+fn cpu_totals_agree(recorded: &Recorded) {
     let (samples, cpu) = (recorded.number("cpu_samples"), recorded.number("cpu_time_ns"));
     let own = (recorded.number("own_samples"), recorded.number("own_time_ns"));
     assert!(samples > 0 && cpu > 0);
@@ -232,9 +122,7 @@ fn sums<'a>(rows: impl Iterator<Item = (&'a str, u64)>) -> Sums {
 
 /// Check that the reasons of waits are the same everywhere, and that waits for the GPU are the synchronisations and the copies
 /// that block.
-#[test]
-fn waits_agree() {
-    let recorded = recorded();
+fn waits_agree(recorded: &Recorded) {
     // All waits, added up by stack.
     let rows = recorded.table("waits");
     let reasons = sums(rows.iter().map(|row| (row["reason"].as_str().expect("a reason"), number(row, "ns"))));
@@ -278,9 +166,7 @@ fn waits_agree() {
 }
 
 /// Check that shares have one meaning, and that ranges and memory agree.
-#[test]
-fn shares_ranges_and_memory_agree() {
-    let recorded = recorded();
+fn shares_ranges_and_memory_agree(recorded: &Recorded) {
     let (gpu, wall) = (recorded.number("gpu_time_ns") as f64, recorded.number("wall_ns") as f64);
     let share = |row: &Value, key: &str| row[key].as_f64().expect("a share");
     let tops = recorded.report["top_kernels"].as_array().expect("kernels");

@@ -1,178 +1,287 @@
-//! A program with one known bottleneck, or none, and what must be said about it.
+//! A program with one known bottleneck, or none, and what must be said about it: these findings and no others.
+//!
+//! The program measures itself: it prints when it was in which function. Shares are compared with that, so they hold on a busy
+//! machine, too. Each program is recorded once, and reported as a whole, in parts (`parts.rs`) and in time ranges (`ranges.rs`).
 
-use std::collections::BTreeMap;
+use std::{fs::File, io::BufReader};
 
+use model::{event::Event, recording::Reader};
 use serde_json::Value;
 
+use super::{
+    parts,
+    report::{findings, json, text},
+    says::{Says, stated},
+};
 use crate::support::{
     Ended, Scene, program,
+    programs::sources,
+    pythons::installed,
     scene::{lost, number},
 };
 
 /// How far a stated share may be from the true one, in points.
 const POINTS: f64 = 3.0;
 
-/// Kinds of findings that need everything that happened: a part of a recording cannot have them.
-const OF_THE_WHOLE: [&str; 6] = ["gpu-idle", "start", "launch-bound", "synchronization", "copies-alone", "imbalance"];
-
-/// The same of those that need the counters of whole GPUs.
-const OF_COUNTERS: [&str; 3] = ["memory-bound", "latency-bound", "too-small"];
-
-/// A program and what must be said about it: these findings and no others.
-#[derive(Default)]
-pub struct Scenario<'a> {
+/// A program and what must be said about it.
+#[derive(Clone, Default)]
+pub struct Scenario {
     /// The scripts of its threads: see `programs/findings.c`. A kernel must be called `work`.
-    pub threads: &'a [&'a str],
-    /// The configuration of the simulated GPU; `{scene}` is the directory of the test.
-    pub sim: &'a str,
-    /// More options of `record`.
-    pub options: &'a str,
-    /// All findings, in any order.
-    pub says: &'a [Says<'a>],
-    /// Words that no finding and no advice contains.
-    pub never: &'a [&'a str],
+    threads: Vec<String>,
+    /// Or a reason for `programs/findings.py`.
+    python: Option<&'static str>,
+    sim: String,
+    options: String,
+    says: Vec<Says>,
+    never: Vec<&'static str>,
+    phases: Vec<Phase>,
+    steady: bool,
 }
 
-/// A finding.
-#[derive(Default)]
-pub struct Says<'a> {
-    /// Its kind.
-    pub kind: &'a str,
-    /// Words of its title or its advice.
-    pub words: &'a [&'a str],
-    /// A function that the title names with its share of the GPU's time, which the program measures itself.
-    pub place: Option<&'a str>,
+/// What must be said about the time between two marks of the program.
+#[derive(Clone)]
+struct Phase {
+    from: &'static str,
+    to: &'static str,
+    says: Vec<Says>,
+    never: Vec<&'static str>,
+}
+
+impl Scenario {
+    /// A program of threads that follow scripts.
+    pub fn of<T: ToString>(threads: impl IntoIterator<Item = T>) -> Self {
+        let threads = threads.into_iter().map(|thread| thread.to_string()).collect();
+        Self { threads, steady: true, ..Self::default() }
+    }
+
+    /// A Python program whose GPU waits for a reason.
+    pub fn python(reason: &'static str) -> Self {
+        Self { python: Some(reason), steady: true, ..Self::default() }
+    }
+
+    /// The configuration of the simulated GPU; `{scene}` is the directory of the test, and `{cubin}` a cubin with lines.
+    pub fn sim(self, sim: impl Into<String>) -> Self {
+        Self { sim: sim.into(), ..self }
+    }
+
+    /// More options of `record`.
+    pub fn options(self, options: impl Into<String>) -> Self {
+        Self { options: options.into(), ..self }
+    }
+
+    /// Adds a finding that must be said.
+    pub fn says(mut self, finding: Says) -> Self {
+        self.says.push(finding);
+        self
+    }
+
+    /// Words that no finding and no advice contains.
+    pub fn never(self, words: &[&'static str]) -> Self {
+        Self { never: words.to_vec(), ..self }
+    }
+
+    /// It does not do the same all the time, so that nothing is known about the middle of it.
+    pub fn unsteady(self) -> Self {
+        Self { steady: false, ..self }
+    }
+
+    /// What must be said about the time between two marks, and the words that must not.
+    pub fn between(
+        mut self,
+        from: &'static str,
+        to: &'static str,
+        says: impl IntoIterator<Item = Says>,
+        never: &[&'static str],
+    ) -> Self {
+        self.phases.push(Phase { from, to, says: says.into_iter().collect(), never: never.to_vec() });
+        self.unsteady()
+    }
+
+    /// The kinds of findings that must be said, for the table in docs/findings.md.
+    pub fn kinds(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.says.iter().map(|says| says.kind)
+    }
+
+    /// Records the program and checks what is said about the whole, about parts and about times.
+    #[track_caller]
+    pub fn check(&self) -> Recorded {
+        let recorded = self.record();
+        let report = recorded.scene.report("x.wscope");
+        let missed = number(&report["lost"], "missed_switches");
+        assert_eq!(lost(&report) - missed, 0, "{}", report["lost"]);
+        self.check_said(&recorded, &report, &self.says, &self.never);
+        parts::check(&recorded.scene, &report);
+        self.check_times(&recorded, &report);
+        Recorded { report, ..recorded }
+    }
+
+    fn record(&self) -> Recorded {
+        let scene = Scene::new();
+        let mut command: Vec<String> = match self.python {
+            Some(reason) => {
+                let script = sources().join("programs/findings.py").canonicalize().expect("it is there");
+                let python = installed().pop().expect("at least one");
+                vec![python.to_string(), script.display().to_string(), reason.to_owned(), "20".to_owned()]
+            }
+            None => vec![program("findings")],
+        };
+        command.extend(self.threads.iter().cloned());
+        let command: Vec<&str> = command.iter().map(String::as_str).collect();
+        let options = format!("--sim -q -F 999 -o x.wscope {}", self.options);
+        let mut record = scene.record_words(&options, &command);
+        let cubin = sources().join("../crates/symbols/tests/cubins/triton.cubin").canonicalize().expect("it is there");
+        let sim = self.sim.replace("{scene}", &scene.text("")).replace("{cubin}", &cubin.display().to_string());
+        let sim = if sim.contains("devices=") { sim } else { format!("devices=8,{sim}") };
+        let run = Ended::of(record.env("WARPSCOPE_SIM", sim).env("WARPSCOPE_NVDISASM", "")).exits(0);
+        let notes = run.out().lines().map(Note::parse).collect();
+        let start = start(&scene);
+        Recorded { scene, report: Value::Null, notes, start }
+    }
+
+    /// Checks what is said about a time.
+    #[track_caller]
+    fn check_said(&self, recorded: &Recorded, report: &Value, says: &[Says], never: &[&str]) {
+        // A loaded machine takes long to start a program, and that is true.
+        let expects_start = says.iter().any(|says| says.kind == "start");
+        let mut found: Vec<&Value> =
+            findings(report).filter(|finding| expects_start || finding["kind"] != "start").collect();
+        for expected in says {
+            let at = found.iter().position(|finding| expected.matches(finding));
+            let at = at.unwrap_or_else(|| panic!("not said{}: {expected:?}\n{}", time(report), titles(&found)));
+            recorded.check_shares(report, expected, found.remove(at));
+        }
+        assert!(found.is_empty(), "too much is said{}:\n{}", time(report), titles(&found));
+        for finding in findings(report) {
+            let text = format!("{} {}", text(finding, "title"), text(finding, "advice"));
+            assert!(!never.iter().any(|word| text.contains(word)), "{text}");
+        }
+    }
+
+    /// Checks time ranges: one that is the whole, the middle of a program that always does the same, and those between marks.
+    #[track_caller]
+    fn check_times(&self, recorded: &Recorded, report: &Value) {
+        let all = recorded.range(0, number(report, "wall_ns") + 1);
+        let lasting = |report: &Value| {
+            let kinds = findings(report).map(|finding| text(finding, "kind").to_owned());
+            kinds.filter(|kind| !parts::NOT_IN_RANGES.contains(&kind.as_str())).collect::<Vec<_>>()
+        };
+        assert_eq!((lasting(&all), &all["cost"]), (lasting(report), &report["cost"]), "{:#?}", all["findings"]);
+        for key in ["gpu_time_ns", "gpu_busy_ns", "kernels", "host_waits", "host_wait_ns", "idle"] {
+            assert_eq!(all[key], report[key], "{key}");
+        }
+        if self.steady {
+            let idle = &report["idle"][0];
+            let (before, span) = (number(idle, "before_ns"), number(idle, "span_ns"));
+            let middle = recorded.range(before + span / 4, before + span - span / 4);
+            let of_time = |says: &&Says| !parts::NOT_IN_RANGES.contains(&says.kind);
+            let says: Vec<Says> = self.says.iter().filter(of_time).cloned().collect();
+            self.check_said(recorded, &middle, &says, &self.never);
+        }
+        for Phase { from, to, says, never } in &self.phases {
+            let at = |mark: &str| recorded.note(mark).start - recorded.start;
+            self.check_said(recorded, &recorded.range(at(from), at(to)), says, never);
+        }
+    }
+}
+
+/// A time of the program.
+#[derive(Debug)]
+pub struct Note {
+    pub thread: u64,
+    pub name: String,
+    pub start: u64,
+    pub end: u64,
+}
+
+impl Note {
+    fn parse(line: &str) -> Self {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [thread, name, start, end] = words[..] else { panic!("not a note: {line}") };
+        let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("not a number: {line}"));
+        Self { thread: number(thread), name: name.to_owned(), start: number(start), end: number(end) }
+    }
 }
 
 /// What a scenario gave.
 pub struct Recorded {
     pub scene: Scene,
     pub report: Value,
+    notes: Vec<Note>,
+    /// When the recording started.
+    start: u64,
 }
 
-impl Scenario<'_> {
-    /// Records the program and checks what is said about the whole, about parts, and about all of its time.
+impl Recorded {
+    /// The report of a time range, in nanoseconds since the start.
     #[track_caller]
-    pub fn check(&self) -> Recorded {
-        let scene = Scene::new();
-        let findings = program("findings");
-        let command: Vec<&str> = std::iter::once(findings.as_str()).chain(self.threads.iter().copied()).collect();
-        let options = format!("--sim -q -F 999 -o x.wscope {}", self.options);
-        let mut record = scene.record_words(&options, &command);
-        let sim = self.sim.replace("{scene}", &scene.text(""));
-        let sim = if sim.contains("devices=") { sim } else { format!("devices=8,{sim}") };
-        let run = Ended::of(record.env("WARPSCOPE_SIM", sim)).exits(0);
-        let report = scene.report("x.wscope");
-        let missed = number(&report["lost"], "missed_switches");
-        assert_eq!(lost(&report) - missed, 0, "{}", report["lost"]);
-        self.check_findings(&report, &truth(run.out()));
-        let recorded = Recorded { scene, report };
-        self.check_parts(&recorded);
-        recorded
+    fn range(&self, from: u64, to: u64) -> Value {
+        let (from, to) = (format!("{from}ns"), format!("{to}ns"));
+        let mut report = json(&self.scene, &["report", "--json", "x.wscope", "--from", &from, "--to", &to]);
+        report["range"] = serde_json::json!([from.trim_end_matches("ns"), to.trim_end_matches("ns")]);
+        report
     }
 
-    #[track_caller]
-    fn check_findings(&self, report: &Value, truth: &BTreeMap<String, f64>) {
-        // A loaded machine takes long to start a program, and that is true.
-        let mut found: Vec<&Value> = findings(report).filter(|finding| finding["kind"] != "start").collect();
-        for expected in self.says {
-            let words = |finding: &Value| {
-                let text = format!("{} {}", text(finding, "title"), text(finding, "advice"));
-                expected.words.iter().all(|words| text.contains(words))
-            };
-            let place = |finding: &Value| expected.place.is_none_or(|place| stated(finding, place).is_some());
-            let at = found.iter().position(|f| f["kind"] == expected.kind && words(f) && place(f));
-            let at = at.unwrap_or_else(|| panic!("{} {:?} not said: {found:#?}", expected.kind, expected.words));
-            let finding = found.remove(at);
-            if let Some(place) = expected.place {
-                let span = number(&report["idle"][0], "span_ns") as f64;
-                let (said, is) = (stated(finding, place).expect("it is stated"), 100.0 * truth[place] / span);
-                assert!((said - is).abs() <= POINTS, "{place} took {is:.1} %: {finding}");
-            }
-        }
-        assert!(found.is_empty(), "too much is said: {found:#?}");
-        for finding in findings(report) {
-            let text = format!("{} {}", text(finding, "title"), text(finding, "advice"));
-            assert!(!self.never.iter().any(|word| text.contains(word)), "{text}");
-        }
+    fn note(&self, name: &str) -> &Note {
+        self.notes.iter().find(|note| note.name == name).unwrap_or_else(|| panic!("the program notes no {name}"))
     }
 
-    /// Check that filters change what is shown, and nothing about what is true; and that a time range without limits is the
-    /// whole.
+    /// How long the program was in a function, in a part of the time of a report.
+    fn spent(&self, report: &Value, (from, to): (u64, u64), place: &str, thread: Option<u64>) -> f64 {
+        let bound = |at: usize| report["range"][at].as_str().map(|text| text.parse::<u64>().expect("a time"));
+        let start = self.start + bound(0).unwrap_or(0);
+        let end = bound(1).map_or(u64::MAX, |to| to + self.start);
+        let (from, to) = (start + from, end.min(start.saturating_add(to)));
+        let own = |note: &&Note| note.name == place && thread.is_none_or(|thread| thread == note.thread);
+        let ns = |note: &Note| note.end.min(to).saturating_sub(note.start.max(from));
+        self.notes.iter().filter(own).map(ns).sum::<u64>() as f64
+    }
+
+    /// Checks the shares that a finding states.
     #[track_caller]
-    fn check_parts(&self, Recorded { scene, report }: &Recorded) {
-        let threads = rows(scene, &["report", "--json", "--by", "thread", "x.wscope"]);
-        let tid = text(&threads[0], "tid").to_owned();
-        for filter in [["--kernel", "work"], ["--tid", &tid], ["--path", "launch"]] {
-            let part = json(scene, &[&["report", "--json", "x.wscope"], &filter[..]].concat());
-            assert_eq!(part["filters"], serde_json::json!([filter.join(" ")]));
-            let whole = |finding: &&Value| OF_THE_WHOLE.iter().chain(&OF_COUNTERS).any(|kind| finding["kind"] == *kind);
-            assert_eq!(findings(&part).find(whole), None, "{filter:?}");
-            for key in ["cost", "host_wait_ns", "host_waits", "launch_each_ns", "wall_ns", "lost"] {
-                assert_eq!(part[key], report[key], "{filter:?}: {key}");
-            }
-            for key in ["busy_ns", "kernels", "time_ns"] {
-                for (device, of_whole) in same(&part["devices"], &report["devices"], "index") {
-                    if number(device, "streams") > 0 {
-                        assert_eq!(device[key], of_whole[key], "{filter:?}: {key}");
-                    }
-                }
-            }
-            for (device, of_whole) in same(&part["idle"], &report["idle"], "device") {
-                assert_eq!(device, of_whole, "{filter:?}");
-            }
-            let text = Ended::of(&mut scene.warpscope(&[&["report", "x.wscope"], &filter[..]].concat())).exits(0);
-            assert!(text.out().replace('\n', " ").contains(&filter.join(" ")), "{}", text.out());
-        }
-        let range = json(scene, &["report", "--json", "x.wscope", "--from", "0s"]);
-        // The counters of GPUs are not part of a time range.
-        let kinds = |report: &Value| {
-            let kinds = findings(report).map(|finding| text(finding, "kind").to_owned());
-            kinds.filter(|kind| !OF_COUNTERS.contains(&kind.as_str())).collect::<Vec<_>>()
+    fn check_shares(&self, report: &Value, expected: &Says, finding: &Value) {
+        let device = &report["idle"][expected.gpu];
+        let near = |what: &str, said: f64, is: f64| {
+            let time = time(report);
+            assert!(
+                (said - is).abs() <= POINTS,
+                "{what}{time}: said {said:.1} %, is {is:.1} %: {}",
+                titles(&[finding])
+            );
         };
-        assert_eq!((kinds(&range), &range["cost"]), (kinds(report), &report["cost"]));
+        for (name, function) in &expected.places {
+            let said = stated(finding, name).expect("it is stated");
+            let (before, span) = (number(device, "before_ns"), number(device, "span_ns"));
+            let spent = self.spent(report, (before, before + span), function, expected.thread);
+            near(name, said, 100.0 * spent / span as f64);
+        }
+        let wall = number(report, "wall_ns") as f64;
+        let said = 100.0 * finding["share"].as_f64().expect("a share");
+        if let Some(place) = expected.takes {
+            near(place, said, 100.0 * self.spent(report, (0, u64::MAX), place, expected.thread) / wall);
+        }
+        if let Some(ns) = expected.ns.filter(|_| report["range"].is_null()) {
+            near("its share", said, 100.0 * ns as f64 / wall);
+        }
     }
 }
 
-/// The findings of a report.
-pub fn findings(report: &Value) -> impl Iterator<Item = &Value> {
-    report["findings"].as_array().into_iter().flatten()
+/// Names the time of a report in messages.
+fn time(report: &Value) -> String {
+    if report["range"].is_null() { String::new() } else { format!(" in {}", report["filters"]) }
 }
 
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
-    value[key].as_str().unwrap_or_default()
-}
-
-/// The share that a title gives for a function: `23 % load`.
-fn stated(finding: &Value, place: &str) -> Option<f64> {
-    let title = text(finding, "title");
-    let before = title.split([':', ',']).find_map(|part| part.trim().strip_suffix(&format!(" % {place}")))?;
-    before.rsplit(' ').next()?.parse().ok()
-}
-
-/// What the program says about its functions, in nanoseconds.
-fn truth(out: &str) -> BTreeMap<String, f64> {
-    let line = |line: &str| {
-        let (name, ns) = line.split_once(' ')?;
-        Some((name.to_owned(), ns.parse().ok()?))
+/// Lists findings in messages.
+fn titles(findings: &[&Value]) -> String {
+    let title = |finding: &&Value| {
+        format!("{}: {} [{}] {}", finding["kind"], finding["title"], finding["place"]["frame"], finding["advice"])
     };
-    out.lines().filter_map(line).collect()
+    findings.iter().map(title).collect::<Vec<_>>().join("\n")
 }
 
-/// The rows of two tables that are about the same.
-fn same<'a>(part: &'a Value, whole: &'a Value, key: &'a str) -> impl Iterator<Item = (&'a Value, &'a Value)> {
-    let whole = whole.as_array().into_iter().flatten();
-    let of = move |row: &'a Value| Some((row, whole.clone().find(|other| other[key] == row[key])?));
-    part.as_array().into_iter().flatten().filter_map(of)
-}
-
-#[track_caller]
-pub fn json(scene: &Scene, arguments: &[&str]) -> Value {
-    let run = Ended::of(&mut scene.warpscope(arguments)).exits(0);
-    serde_json::from_str(run.out()).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
-}
-
-#[track_caller]
-fn rows(scene: &Scene, arguments: &[&str]) -> Vec<Value> {
-    json(scene, arguments).as_array().expect("rows").clone()
+/// Returns when a recording started, by CLOCK_MONOTONIC.
+fn start(scene: &Scene) -> u64 {
+    let file = File::open(scene.path("x.wscope")).expect("the recording can be opened");
+    let mut events = Reader::new(BufReader::new(file)).expect("it is a recording");
+    let start = events.find_map(|event| if let Event::Start(start) = event { Some(start.time) } else { None });
+    start.expect("it starts")
 }

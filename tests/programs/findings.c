@@ -6,18 +6,31 @@
  *
  *   device:N     uses this GPU from now on; at the beginning, if at all
  *   rank:N       runs in a process of its own, as this rank; the first step, and then that of all threads
+ *   default      uses the default stream, and not one of the thread's own
+ *   grid:N  block:N  shared:BYTES     the shape of the kernels from now on; without it they fill any GPU for whole waves
  *   kernel:NAME  launches a kernel on the thread's stream;  late:NAME  the same, by cuLaunchKernelEx
- *   copy:BYTES   copies pinned memory to the GPU on the thread's stream
- *   sync         waits for the thread's stream
+ *   tiny:N       launches N kernels `tiny`, one after another, in another function
+ *   capture:N    captures N kernels `work` in a graph;  replay  launches it
+ *   copy:BYTES   copies pinned memory to the GPU on the thread's stream;  pageable:BYTES  memory that is not pinned
+ *   put:BYTES  get:BYTES     copies to and from the GPU, in calls that wait, from and to memory that is not pinned
+ *   sync         waits for the thread's stream;  record:N  await:N  waits for an event on it
  *   nap:US  compute:US  load:US  import:US     sleeps, or computes for this much CPU time, in a function of that name
  *   post:N  take:N     adds to a counter, and waits until it can subtract from it
- *   pool         waits until the main thread has ended, as a thread of OpenBLAS waits for work
+ *   lock  hold:US      waits for a lock, and computes while it has it, after `post:7`
+ *   read  write        waits for a byte from a pipe, and writes one
+ *   weights:MIB  buffers:MIB  free     allocates memory on the GPU, in a function of that name, and frees what was last allocated
+ *   together     waits until all ranks are there
+ *   pool         waits until the main thread has ended, as a thread of OpenBLAS waits for work;  pool:N  as `take:N`
+ *   mark:NAME    notes the time
  *
- * At the end, prints the wall time in each of these functions: `compute 1234` in nanoseconds, summed over threads. */
+ * At the end, prints when each step of the program ran: `THREAD FUNCTION START END`, by CLOCK_MONOTONIC. */
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,25 +46,33 @@ typedef struct {
 } LaunchConfig;
 CUresult cuLaunchKernelEx(const LaunchConfig *, CUfunction, void **, void **);
 CUresult cuMemAllocHost_v2(void **, size_t);
-CUresult cuStreamSynchronize(CUstream);
 
-enum { MOST_BYTES = 1 << 24, POSTS = 8 };
-enum { NAP, COMPUTE, LOAD, IMPORT, TAKE, FUNCTIONS };
-static const char *const names[FUNCTIONS] = {"nap", "compute", "load", "import_module", "take"};
-static long spent[FUNCTIONS];
+enum { MOST_BYTES = 1 << 24, POSTS = 8, HELD = 7, EVENTS = 4, NOTES = 1 << 16, TEXT = 64 };
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER, held = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static int posts[POSTS], ended;
+static pthread_barrier_t *ranks;
+static int posts[POSTS], ended, ends[2];
 
 struct thread {
     const char *script;
+    int number, device;
     CUmodule module;
     CUstream stream;
-    CUdeviceptr memory;
-    void *host;
-    int device;
+    CUdeviceptr memory, last;
+    CUevent events[EVENTS];
+    CUgraphExec graph;
+    void *pinned, *pageable;
+    unsigned grid, block, shared;
 };
+
+/* When a thread was where. */
+static struct note {
+    int thread;
+    char name[32];
+    long start, end;
+} notes[NOTES];
+static unsigned noted;
 
 static void check(int error) {
     if (error) _exit(3);
@@ -64,82 +85,196 @@ __attribute__((always_inline)) static inline long now(clockid_t clock) {
     return time.tv_sec * 1000000000L + time.tv_nsec;
 }
 
+static void note(const struct thread *thread, const char *name, long start) {
+    unsigned at = __atomic_fetch_add(&noted, 1, __ATOMIC_RELAXED);
+    check(at >= NOTES);
+    notes[at] = (struct note){thread->number, "", start, now(CLOCK_MONOTONIC)};
+    snprintf(notes[at].name, sizeof notes[at].name, "%s", name);
+}
+
+/* In one write, because ranks share the pipe. */
+static void print_notes(void) {
+    size_t size = noted * 96UL + 1, length = 0;
+    char *text = malloc(size);
+    for (unsigned n = 0; n < noted; n++)
+        length += snprintf(text + length, size - length, "%d %s %ld %ld\n", notes[n].thread, notes[n].name, notes[n].start,
+                           notes[n].end);
+    for (size_t done = 0; done < length;) {
+        ssize_t written = write(1, text + done, length - done);
+        check(written <= 0);
+        done += written;
+    }
+}
+
 #define SPIN(us) \
     for (long end = now(CLOCK_THREAD_CPUTIME_ID) + (us) * 1000; now(CLOCK_THREAD_CPUTIME_ID) < end;) {}
+#define STEP __attribute__((noinline)) void
 
-__attribute__((noinline)) void nap(long us) {
+STEP nap(struct thread *thread, long us) {
     struct timespec left = {us / 1000000, us % 1000000 * 1000};
+    (void)thread;
     while (nanosleep(&left, &left)) {}
 }
-__attribute__((noinline)) void compute(long us) { SPIN(us) }
-__attribute__((noinline)) void load(long us) { SPIN(us) __asm__ volatile("" ::: "memory"); }
-__attribute__((noinline)) void import_module(long us) { SPIN(us) __asm__ volatile("nop"); }
+STEP compute(struct thread *thread, long us) { SPIN(us) (void)thread; }
+STEP load(struct thread *thread, long us) { SPIN(us) (void)thread; __asm__ volatile("" ::: "memory"); }
+STEP import_module(struct thread *thread, long us) { SPIN(us) (void)thread; __asm__ volatile("nop"); }
 
-__attribute__((noinline)) void take(long number) {
+STEP take(struct thread *thread, long number) {
+    (void)thread;
     pthread_mutex_lock(&mutex);
     while (posts[number] == 0) pthread_cond_wait(&changed, &mutex);
     posts[number]--;
     pthread_mutex_unlock(&mutex);
 }
-
-static void post(long number) {
+STEP post(struct thread *thread, long number) {
+    (void)thread;
     pthread_mutex_lock(&mutex);
     posts[number]++;
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&mutex);
 }
-
-__attribute__((noinline)) void blas_thread_server(void) {
+STEP hold(struct thread *thread, long us) {
+    pthread_mutex_lock(&held);
+    post(thread, HELD);
+    SPIN(us)
+    pthread_mutex_unlock(&held);
+}
+STEP wait_for_lock(struct thread *thread, long number) {
+    (void)thread, (void)number;
+    pthread_mutex_lock(&held);
+    pthread_mutex_unlock(&held);
+}
+STEP read_input(struct thread *thread, long number) {
+    char byte;
+    (void)thread, (void)number;
+    check(read(ends[0], &byte, 1) != 1);
+}
+STEP write_input(struct thread *thread, long number) {
+    (void)thread, (void)number;
+    check(write(ends[1], "x", 1) != 1);
+}
+STEP wait_for_ranks(struct thread *thread, long number) {
+    (void)thread, (void)number;
+    pthread_barrier_wait(ranks);
+}
+STEP blas_thread_server(struct thread *thread, long number) {
+    (void)thread;
     pthread_mutex_lock(&mutex);
-    while (!ended) pthread_cond_wait(&changed, &mutex);
+    while (number ? posts[number] == 0 : !ended) pthread_cond_wait(&changed, &mutex);
+    posts[number] -= number > 0;
     pthread_mutex_unlock(&mutex);
 }
 
-static void timed(int function, void (*run)(long), long argument) {
-    long start = now(CLOCK_MONOTONIC);
-    run(argument);
-    __atomic_fetch_add(&spent[function], now(CLOCK_MONOTONIC) - start, __ATOMIC_RELAXED);
+/* By the runtime: frames of the driver's functions have no names. */
+STEP finish(struct thread *thread, long number) { (void)number; check(cudaStreamSynchronize(thread->stream)); }
+STEP record_event(struct thread *thread, long number) { check(cuEventRecord(thread->events[number], thread->stream)); }
+STEP await_event(struct thread *thread, long number) { check(cuEventSynchronize(thread->events[number])); }
+STEP upload(struct thread *thread, long bytes) {
+    check(cuMemcpyHtoDAsync_v2(thread->memory, thread->pinned, bytes, thread->stream));
 }
-
-/* Blocks that fill any GPU for whole waves. */
-enum { BLOCKS = 132 * 8 * 4, THREADS = 256 };
+STEP upload_pageable(struct thread *thread, long bytes) {
+    check(cuMemcpyHtoDAsync_v2(thread->memory, thread->pageable, bytes, thread->stream));
+}
+STEP put(struct thread *thread, long bytes) { check(cuMemcpyHtoD_v2(thread->memory, thread->pageable, bytes)); }
+STEP get(struct thread *thread, long bytes) { check(cuMemcpyDtoH_v2(thread->pageable, thread->memory, bytes)); }
+STEP weights(struct thread *thread, long mib) { check(cuMemAlloc_v2(&thread->last, mib << 20)); }
+STEP buffers(struct thread *thread, long mib) { check(cuMemAlloc_v2(&thread->last, mib << 20)); __asm__ volatile(""); }
+STEP release(struct thread *thread, long number) { (void)number; check(cuMemFree_v2(thread->last)); }
+STEP replay(struct thread *thread, long number) { (void)number; check(cuGraphLaunch(thread->graph, thread->stream)); }
 
 __attribute__((noinline)) static void launch(struct thread *thread, const char *name, int late) {
     CUfunction function;
-    LaunchConfig config = {{BLOCKS, 1, 1}, {THREADS, 1, 1}, 0, thread->stream, NULL, 0};
+    LaunchConfig config = {{thread->grid, 1, 1}, {thread->block, 1, 1}, thread->shared, thread->stream, NULL, 0};
     check(cuModuleGetFunction(&function, thread->module, name));
     if (late) check(cuLaunchKernelEx(&config, function, NULL, NULL));
-    else check(cuLaunchKernel(function, BLOCKS, 1, 1, THREADS, 1, 1, 0, thread->stream, NULL, NULL));
+    else
+        check(cuLaunchKernel(function, thread->grid, 1, 1, thread->block, 1, 1, thread->shared, thread->stream, NULL, NULL));
+}
+STEP launch_tiny(struct thread *thread, long kernels) {
+    CUfunction function;
+    check(cuModuleGetFunction(&function, thread->module, "tiny"));
+    while (kernels--)
+        check(cuLaunchKernel(function, thread->grid, 1, 1, thread->block, 1, 1, 0, thread->stream, NULL, NULL));
+}
+STEP capture(struct thread *thread, long kernels) {
+    CUgraph graph;
+    check(cuStreamBeginCapture_v2(thread->stream, 0));
+    while (kernels--) launch(thread, "work", 0);
+    check(cuStreamEndCapture(thread->stream, &graph) || cuGraphInstantiateWithFlags(&thread->graph, graph, 0));
 }
 
 static void begin(struct thread *thread) {
     CUcontext context;
     check(cuDevicePrimaryCtxRetain(&context, thread->device) || cuCtxSetCurrent(context));
     check(cuModuleLoadData(&thread->module, "") || cuStreamCreate(&thread->stream, 1));
-    check(cuMemAlloc_v2(&thread->memory, MOST_BYTES) || cuMemAllocHost_v2(&thread->host, MOST_BYTES));
+    check(cuMemAlloc_v2(&thread->memory, MOST_BYTES) || cuMemAllocHost_v2(&thread->pinned, MOST_BYTES));
+    for (int n = 0; n < EVENTS; n++) check(cuEventCreate(&thread->events[n], 0));
+    thread->pageable = calloc(MOST_BYTES, 1);
+    /* Whole waves on any GPU. */
+    thread->grid = 132 * 8 * 4, thread->block = 256;
 }
 
-static void step(struct thread *thread, const char *word) {
-    const char *colon = strchr(word, ':');
-    long number = colon ? atol(colon + 1) : 0;
-#define IS(name) (!strncmp(word, name, sizeof name - 1))
-    if (IS("kernel:")) launch(thread, colon + 1, 0);
-    else if (IS("late:")) launch(thread, colon + 1, 1);
-    else if (IS("copy:")) check(cuMemcpyHtoDAsync_v2(thread->memory, thread->host, number, thread->stream));
-    else if (IS("sync")) check(cuStreamSynchronize(thread->stream));
-    else if (IS("nap:")) timed(NAP, nap, number);
-    else if (IS("compute:")) timed(COMPUTE, compute, number);
-    else if (IS("load:")) timed(LOAD, load, number);
-    else if (IS("import:")) timed(IMPORT, import_module, number);
-    else if (IS("take:")) timed(TAKE, take, number);
-    else if (IS("post:")) post(number);
-    else if (IS("pool")) blas_thread_server();
-    else check(1);
+static const struct {
+    const char *word, *name;
+    void (*run)(struct thread *, long);
+} steps[] = {
+    {"nap", "nap", nap},
+    {"compute", "compute", compute},
+    {"load", "load", load},
+    {"import", "import_module", import_module},
+    {"take", "take", take},
+    {"post", "post", post},
+    {"hold", "hold", hold},
+    {"lock", "wait_for_lock", wait_for_lock},
+    {"read", "read_input", read_input},
+    {"write", "write_input", write_input},
+    {"together", "wait_for_ranks", wait_for_ranks},
+    {"pool", "blas_thread_server", blas_thread_server},
+    /* These need a GPU. */
+    {"sync", "finish", finish},
+    {"record", "record_event", record_event},
+    {"await", "await_event", await_event},
+    {"copy", "upload", upload},
+    {"pageable", "upload_pageable", upload_pageable},
+    {"put", "put", put},
+    {"get", "get", get},
+    {"weights", "weights", weights},
+    {"buffers", "buffers", buffers},
+    {"free", "release", release},
+    {"tiny", "launch_tiny", launch_tiny},
+    {"capture", "capture", capture},
+    {"replay", "replay", replay},
+};
+enum { STEPS = sizeof steps / sizeof *steps, HOST_STEPS = 12 };
+
+static void step(struct thread *thread, char *word) {
+    char *colon = strchr(word, ':');
+    const char *argument = colon ? colon + 1 : "";
+    long number = atol(argument), start;
+    int at = 0;
+#define IS(name) (!strcmp(word, name))
+    if (colon) *colon = 0;
+    while (at < STEPS && !IS(steps[at].word)) at++;
+    if (!thread->module && at >= HOST_STEPS && !IS("mark")) begin(thread);
+    start = now(CLOCK_MONOTONIC);
+    if (IS("kernel") || IS("late")) {
+        launch(thread, argument, IS("late"));
+        note(thread, "launch", start);
+    } else if (IS("mark")) note(thread, argument, start);
+    else if (IS("default")) thread->stream = NULL;
+    else if (IS("grid")) thread->grid = number;
+    else if (IS("block")) thread->block = number;
+    else if (IS("shared")) thread->shared = number;
+    else {
+        check(at == STEPS);
+        steps[at].run(thread, number);
+        note(thread, steps[at].name, start);
+    }
 }
 
 /* Runs a script up to its end or an unmatched `)`, and returns what follows. */
 static const char *follow(struct thread *thread, const char *script) {
-    char word[64];
+    char word[TEXT];
     int length;
     while (sscanf(script, " %63s%n", word, &length) == 1) {
         script += length;
@@ -151,7 +286,6 @@ static const char *follow(struct thread *thread, const char *script) {
         } else if (!strncmp(word, "device:", 7)) {
             thread->device = atoi(word + 7);
         } else {
-            if (!thread->module && strcmp(word, "pool") && strncmp(word, "import:", 7)) begin(thread);
             step(thread, word);
         }
     }
@@ -165,31 +299,43 @@ static void *run(void *argument) {
 }
 
 static void run_rank(const char *script) {
-    char word[64];
+    char word[TEXT];
     int length;
     struct thread thread = {0};
     sscanf(script, " %63s%n", word, &length);
     setenv("RANK", word + 5, 1);
     setenv("CUDA_VISIBLE_DEVICES", word + 5, 1);
+    thread.number = atoi(word + 5);
     check(cuInit(0));
+    begin(&thread);
     follow(&thread, script + length);
+    print_notes();
     exit(0);
 }
 
+static int run_ranks(int count, char **scripts) {
+    pthread_barrierattr_t shared;
+    ranks = mmap(NULL, sizeof *ranks, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    check(ranks == MAP_FAILED || pthread_barrierattr_init(&shared));
+    check(pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED) || pthread_barrier_init(ranks, &shared, count));
+    for (int n = 0; n < count; n++)
+        if (fork() == 0) run_rank(scripts[n]);
+    for (int status; wait(&status) > 0;)
+        if (status) return 1;
+    return 0;
+}
+
 int main(int argc, char **argv) {
-    struct thread threads[32] = {0};
+    static struct thread threads[32];
     pthread_t ids[32];
     if (argc < 2 || argc > 32) return 2;
-    if (!strncmp(argv[1], "rank:", 5)) {
-        for (int n = 1; n < argc; n++)
-            if (fork() == 0) run_rank(argv[n]);
-        for (int status; wait(&status) > 0;)
-            if (status) return 1;
-        return 0;
-    }
-    check(cuInit(0));
+    /* It answers its GPU at once, whatever else runs on the machine. */
+    setpriority(PRIO_PROCESS, 0, -20);
+    if (!strncmp(argv[1], "rank:", 5)) return run_ranks(argc - 1, argv + 1);
+    check(cuInit(0) || pipe(ends));
     for (int n = 1; n < argc; n++) {
         threads[n].script = argv[n];
+        threads[n].number = n - 1;
         if (n > 1) pthread_create(&ids[n], NULL, run, &threads[n]);
     }
     run(&threads[1]);
@@ -198,6 +344,6 @@ int main(int argc, char **argv) {
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&mutex);
     for (int n = 2; n < argc; n++) pthread_join(ids[n], NULL);
-    for (int n = 0; n < FUNCTIONS; n++) printf("%s %ld\n", names[n], spent[n]);
+    print_notes();
     return 0;
 }
