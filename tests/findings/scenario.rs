@@ -1,7 +1,7 @@
 //! A program with one known bottleneck, or none, and what must be said about it: these findings and no others.
 //!
 //! The program measures itself: it prints when it was in which function. Shares are compared with that, so they hold on a busy
-//! machine, too. Each program is recorded once, and reported as a whole, in parts (`parts.rs`) and in time ranges (`ranges.rs`).
+//! machine, too. Each program is recorded once, and reported as a whole, in parts (`parts.rs`) and in time ranges.
 
 use std::{fs::File, io::BufReader};
 
