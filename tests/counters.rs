@@ -136,7 +136,7 @@ fn kernels_get_the_verdict_of_their_samples() {
     let assigned = &verdicts["samples"];
     assert_eq!(number(assigned, "samples"), samples.len() as u64);
     assert_eq!(number(assigned, "of_kernels"), own.values().sum::<u64>());
-    let parts = ["of_kernels", "shared", "partial", "idle"].map(|part| number(assigned, part));
+    let parts = ["of_kernels", "mostly", "shared", "partial", "idle"].map(|part| number(assigned, part));
     assert_eq!((parts.iter().sum::<u64>(), number(assigned, "late_ns")), (samples.len() as u64, 0));
     let finding = report["findings"].as_array().expect("findings").iter().find(|f| f["kind"] == "memory-bound");
     let title = finding.expect("a finding")["title"].as_str().expect("a title").to_owned();

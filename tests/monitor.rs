@@ -6,7 +6,7 @@ mod deploy;
 pub mod exact;
 mod faults;
 mod limited;
-mod lines;
+pub(crate) mod lines;
 mod many;
 mod processes;
 mod prometheus;

@@ -13,14 +13,14 @@ use crate::support::{
     wait_until,
 };
 
-/// A user of no other test: the memory that a user may lock for mapping records is shared by all recordings of that user.
-const USER: &str = "64321";
+/// Users of no other test: the memory that a user may lock for mapping records is shared by all recordings of that user.
+const USERS: [&str; 2] = ["64321", "64322"];
 
 /// A command run by a user with only CAP_BPF and CAP_PERFMON, which its programs inherit, and with no lockable memory.
-fn with_two_capabilities(scene: &Scene) -> Command {
+fn with_two_capabilities(scene: &Scene, user: &str) -> Command {
     let mut command = scene.bare("prlimit");
     command.env("WARPSCOPE_SIM", "kernel_ns=3us").args(["--memlock=0:0", "setpriv"]);
-    command.args([&format!("--reuid={USER}"), &format!("--regid={USER}"), "--clear-groups"]);
+    command.args([&format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"]);
     command.args([
         "--inh-caps=-all,+bpf,+perfmon",
         "--ambient-caps=+bpf,+perfmon",
@@ -37,7 +37,7 @@ fn two_capabilities_are_enough() {
     crate::support::programs::copy(program("truth"), scene.path("truth"));
     crate::support::programs::copy(WARPSCOPE, scene.path("warpscope"));
     let run = |words: &str| {
-        let mut command = with_two_capabilities(&scene);
+        let mut command = with_two_capabilities(&scene, USERS[0]);
         Ended::of(command.arg(scene.path("warpscope")).args(words.split(' '))).exits(0);
     };
     let truth = format!("{} 1 2 1 1 500", scene.text("truth"));
@@ -74,7 +74,7 @@ fn capabilities_are_not_passed_on() {
     fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).expect("ours");
     let command = format!("{show} > of-the-command; exec ./stalled");
     let run = |options: &str| {
-        let mut warpscope = with_two_capabilities(&scene);
+        let mut warpscope = with_two_capabilities(&scene, USERS[1]);
         warpscope.arg(scene.path("warpscope")).args(options.split(' ')).args(["--", "sh", "-c", &command]);
         let sampled = format!("cubin={},stall[gather]=0x5b0:long_scoreboard:20", scene.text("cubin"));
         let script = format!("{sampled},pm_owner={},meter={}", scene.text("owner"), scene.text("meter"));
@@ -84,7 +84,7 @@ fn capabilities_are_not_passed_on() {
     run("record --sim -q --counters -o x.wscope");
     let none = "CapPrm:\t0000000000000000\nCapEff:\t0000000000000000\nCapAmb:\t0000000000000000\n";
     assert_eq!(scene.read("of-the-command"), none);
-    assert_eq!(scene.read("owner").trim(), format!("{USER} 0000000000000000"));
+    assert_eq!(scene.read("owner").trim(), format!("{} 0000000000000000", USERS[1]));
     run("record --sim -q --stalls -o x.wscope");
     assert!(scene.path("tool-0000000000000000").is_dir(), "{:?}", scene.files());
 }

@@ -136,7 +136,7 @@ pub(super) fn ever_new_stacks_are_bounded() {
     assert!(left_out.len() == 1 && kept.len() > 10_000, "{} and {}", left_out.len(), kept.len());
 }
 
-/// Check that 60,000 threads of one process, each with a name, are bounded.
+/// Check that 160,000 threads of one process, each with a name, are bounded.
 #[test]
 #[ignore = "fills rings that all recordings share: ./test runs it after the others"]
 pub(super) fn ever_new_threads_are_bounded() {

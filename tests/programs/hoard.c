@@ -8,7 +8,7 @@
  *   hoard foreign FILE PROGRAM... runs a program, reads from its memory which stacks its threads know, and reports launches and
  *                                 kernels of its own with these stacks, until the program has ended
  *   hoard stacks FILE             launches a kernel 200,000 times, each time from another call path
- *   hoard threads FILE            starts 60,000 threads, each with a name
+ *   hoard threads FILE            starts 160,000 threads, each with a name
  *
  * Creates FILE once it has begun. DIRECTORY contains libtorch_cpu.so and can be written to. Prints `done`. */
 #define _GNU_SOURCE
@@ -27,7 +27,7 @@
 #include "session.h"
 
 enum { MAPPINGS = 20000, FORKS = 1000, ENGINES = 400, RENAMING = 4, TALKING = 8, PAGE = 4096 };
-enum { LAUNCHES = 200000, LEVELS = 40, THREADS = 60000 };
+enum { LAUNCHES = 200000, LEVELS = 40, THREADS = 160000 };
 enum { KERNELS = 4000000, NAMES = 60000, SLOTS = 1 << 14, MEMORY = 4096 + SLOTS * 64, NAME = 64, KERNEL = 2, LAUNCH_KERNEL = 1, RATE = 15 };
 
 static void begun(const char *file) { close(open(file, O_CREAT | O_WRONLY, 0666)); }

@@ -15,6 +15,7 @@ use std::{collections::HashMap, fs::File, ops::Range};
 
 use elf::{Bytes, Elf};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use memchr::memchr2_iter;
 
 /// The section that nvcc adds to every file with kernels.
 const MARK: &str = ".nvFatBinSegment";
@@ -104,7 +105,13 @@ fn calls_in<T>(
     wanted: &dyn Fn(Loaded) -> bool,
     recognise: &dyn Fn(&Arguments) -> Option<T>,
 ) -> Vec<T> {
-    let known = inside.filter_map(|at| {
+    // The rarest byte of each instruction that `loads_second` accepts: libraries have a gigabyte of code.
+    let rare = memchr2_iter(0x35, 0xbe, &code[inside.start..code.len().min(inside.end + 2)]);
+    let places = rare.filter_map(|place| {
+        let at = inside.start + place;
+        if code[at] == 0xbe { Some(at) } else { at.checked_sub(2) }
+    });
+    let known = places.filter(|at| inside.contains(at)).filter_map(|at| {
         let function = loads_second(&code[at..], address.wrapping_add(at as u64)).filter(|loaded| wanted(*loaded))?;
         // The others may be loaded before it or after it.
         let starts = (at.saturating_sub(WINDOW)..at).rev().filter(|start| loads_other(&code[*start..]));

@@ -137,7 +137,10 @@ impl Prepared {
         if !procfs::proc_is_own() {
             note(procfs::FOREIGN_PROC.into());
         }
-        let mappings = self.mappings.map_err(|error| note(format!("functions of some programs and libraries have no names: {error}"))).ok();
+        let mappings = self
+            .mappings
+            .map_err(|error| note(format!("functions of some programs and libraries have no names: {error}")))
+            .ok();
         Collector {
             recorder: self.recorder,
             mappings,

@@ -16,7 +16,7 @@ const STACKS: (u64, u64) = (96 << 20, 128 << 20);
 /// The most bytes of mappings.
 const MAPPINGS: (u64, u64) = (24 << 20, 48 << 20);
 /// The most processes and threads.
-const PROCESSES: (u64, u64) = (1 << 15, 1 << 18);
+const PROCESSES: (u64, u64) = (1 << 17, 1 << 18);
 
 /// What each costs, in bytes of memory: with the indexes that find it, with its weights, and with what the outputs make of it.
 const STACK: u64 = 160;
