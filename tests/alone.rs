@@ -4,12 +4,6 @@ use std::{fs, process::Command, ptr};
 
 use crate::support::{Running, Scene, folded, program, programs, scene::number, wait_until};
 
-#[test]
-#[ignore = "others fill the rings that it needs: ./test runs it after them"]
-fn first_allocations_of_python_have_their_line() {
-    crate::monitor::lines::first_allocations_of_python_have_their_line();
-}
-
 /// Check that launches from a library have their whole stacks even if the record of its mapping was lost, because others on
 /// the machine mapped files until the rings were full. The stacks used to end in the library.
 #[test]

@@ -6,7 +6,7 @@ mod deploy;
 pub mod exact;
 mod faults;
 mod limited;
-pub(crate) mod lines;
+mod lines;
 mod many;
 mod processes;
 mod prometheus;
