@@ -80,7 +80,7 @@ fn kernels_that_get_a_row_have_no_higher_rate() {
 
 /// Check that a process whose kernels have no names shows each of them.
 #[test]
-fn unknown_kernels_are_told_apart() {
+fn unknown_kernels_are_distinguished() {
     let scene = Scene::new();
     let mut target = Watched::start(&scene);
     let monitor = Monitor::of_machine(&scene, &format!("-p {}", target.pid()));

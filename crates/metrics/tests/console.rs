@@ -70,7 +70,7 @@ fn output_fits_the_terminal() {
     assert_eq!(in_place("a\nb\n"), "\x1b[Ha\x1b[K\r\nb\x1b[K\r\n\x1b[J");
 }
 
-/// Check that suspects with the same line are told apart by their callers, as far as necessary.
+/// Check that suspects with the same line are distinguished by their callers, as far as necessary.
 #[test]
 fn suspects_differ_by_their_callers() {
     let suspect = |stack: &[&str]| Suspect {

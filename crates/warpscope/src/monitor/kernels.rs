@@ -136,7 +136,7 @@ pub fn evict(recorder: &Recorder, before: &HashMap<(u32, u64), u64>, room: u64, 
 mod tests {
     use super::*;
 
-    /// Check that kernels without a name are told apart by the place of their host function, which is the same in every run,
+    /// Check that kernels without a name are distinguished by the place of their host function, which is the same in every run,
     /// or by their handle.
     #[test]
     fn unknown_kernels_are_named_by_their_place() {
