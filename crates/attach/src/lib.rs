@@ -48,6 +48,7 @@ use std::{
     hash::BuildHasher,
     io,
     os::{fd::OwnedFd, unix::fs::FileExt},
+    sync::atomic::{AtomicI32, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -187,7 +188,14 @@ impl Attach<'_> {
         let mut interrupted = None;
         loop {
             // A thread of its own: when it ends, the kernel detaches whatever it traces.
-            let result = thread::scope(|scope| scope.spawn(|| once(interrupted)).join());
+            let tid = AtomicI32::new(0);
+            let traces = || {
+                // SAFETY: without an argument.
+                tid.store(unsafe { libc::gettid() }, Ordering::Relaxed);
+                once(interrupted)
+            };
+            let result = thread::scope(|scope| scope.spawn(traces).join());
+            wait_for_end(tid.into_inner());
             match result {
                 Ok(Err((Error::Interrupted { .. }, tid))) if Instant::now() < until => interrupted = tid,
                 Ok(result) => return result.map_err(|(error, _)| error),
@@ -262,11 +270,7 @@ impl Attach<'_> {
             if Instant::now() >= until {
                 return Err(Error::NoSafePoint { pid, why });
             }
-            match self.check(process) {
-                // Perhaps by a thread of this process that is just ending.
-                Err(Error::Traced { .. }) => {}
-                result => result?,
-            }
+            self.check(process)?;
             thread::sleep(PAUSE);
         }
     }
@@ -365,6 +369,16 @@ impl Attach<'_> {
                 Report::None => thread::sleep(PAUSE),
             }
         }
+    }
+}
+
+/// Waits until the kernel has removed a thread of this process that was joined. It detaches what the thread traces a
+/// moment after the join.
+fn wait_for_end(tid: i32) {
+    let until = Instant::now() + STOP;
+    // SAFETY: signal 0 is only a check.
+    while unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, 0) } == 0 && Instant::now() < until {
+        thread::yield_now();
     }
 }
 

@@ -69,7 +69,6 @@ impl<'a> Visit<'a> {
         let since = Instant::now();
         let tracee = Tracee::seize(tid, since + limit).map_err(|error| match error.raw_os_error() {
             Some(libc::ESRCH) => Ended::Unsuitable("a thread has ended".to_owned()),
-            // Also by a thread of this process that is just ending.
             Some(libc::EPERM) if process.thread_status(tid).is_ok_and(|status| status.tracer != 0) => {
                 Ended::Unsuitable("a thread has another tracer".to_owned())
             }
@@ -78,10 +77,11 @@ impl<'a> Visit<'a> {
         tracee.interrupt().map_err(failed("stop a thread"))?;
         match tracee.wait() {
             Ok(Stop::Interrupt) => {}
-            Ok(Stop::Exit) => return Err(Ended::Unsuitable("a thread has ended".to_owned())),
+            // Or it has executed a program, with the number of the process. Then it waits for the end of its tracer.
+            Ok(Stop::Exit) => return Err(gone(pid)),
             // Not ours to disturb: the signal is delivered, and the process stays stopped if it was.
-            Ok(Stop::Signal(signal)) => return Err(leave(tracee, signal, "a thread was receiving a signal")),
-            Ok(_) => return Err(leave(tracee, 0, "the process was being stopped")),
+            Ok(Stop::Signal(signal)) => return Err(leave(pid, tracee, signal, "a thread was receiving a signal")),
+            Ok(_) => return Err(leave(pid, tracee, 0, "the process was being stopped")),
             // It can be detached only when it stops, or by the end of the current thread.
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 let why = "a thread could not be stopped in time".to_owned();
@@ -100,7 +100,7 @@ impl<'a> Visit<'a> {
         let is_privileged = process.is_privileged().map_err(failed("read the vector of its program"))?;
         let read = |address: u64, bytes: &mut [u8]| memory.read_exact_at(bytes, address).is_ok();
         if status.pending & !status.blocked != 0 {
-            return Err(leave(tracee, 0, "a thread was receiving a signal"));
+            return Err(leave(pid, tracee, 0, "a thread was receiving a signal"));
         }
         let back = Return::to(&registers);
         let why_other = if is_privileged || status.seccomp != 0 || status.shadow_stack {
@@ -113,11 +113,11 @@ impl<'a> Visit<'a> {
         if let Some(why_unsafe) = why_other.or_else(|| point::why_unsafe(&registers, library, mappings, read)) {
             // The program must not see an EINTR that is ours.
             tracee.set_registers(&back.traced).map_err(failed("set the registers"))?;
-            return Err(leave(tracee, 0, why_unsafe));
+            return Err(leave(pid, tracee, 0, why_unsafe));
         }
         let Some(frame) = Frame::build(&back.alone, mask, &xstate, library.restorer) else {
             tracee.set_registers(&back.traced).map_err(failed("set the registers"))?;
-            return Err(leave(tracee, 0, "a thread's vector registers are of an unknown kind"));
+            return Err(leave(pid, tracee, 0, "a thread's vector registers are of an unknown kind"));
         };
         // Below the red zone of the stack: this memory is unused until the registers change.
         memory.write_all_at(&frame.bytes, frame.address).map_err(failed("write to the stack"))?;
@@ -289,8 +289,16 @@ impl<'a> Visit<'a> {
 }
 
 /// Lets a thread run on that was stopped and not changed.
-fn leave(tracee: Tracee, signal: i32, why: &str) -> Ended {
-    // If this fails, the thread has ended.
-    let _ = tracee.detach(signal);
-    Ended::Unsuitable(why.to_owned())
+fn leave(pid: u32, tracee: Tracee, signal: i32, why: &str) -> Ended {
+    match tracee.detach(signal) {
+        Ok(()) => Ended::Unsuitable(why.to_owned()),
+        // `execve` or `exit` has ended the thread, but it stays with its tracer until the current thread ends. `execve`
+        // waits for that, and the kernel would make the next `PTRACE_SEIZE` wait for `execve`.
+        Err(_) => gone(pid),
+    }
+}
+
+/// A thread has ended. What is left of it may be traced until the current thread ends.
+fn gone(pid: u32) -> Ended {
+    Ended::Failed(Error::Interrupted { pid, why: "a thread has ended".to_owned() })
 }

@@ -76,9 +76,9 @@ int main(int count, char **arguments) {
         stop = 1;
         pthread_join(thread, 0);
     } else if (!strcmp(name, "execs")) {
-        // Executes itself again and again.
-        pthread_create(&thread, 0, executes, 0);
+        // Executes itself again and again. It may do so before the next line.
         if (count == 2) ready(0);
+        pthread_create(&thread, 0, executes, 0);
         until_end_of_input();
         stop = 1;
         pthread_join(thread, 0);
