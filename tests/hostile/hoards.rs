@@ -68,6 +68,7 @@ fn record_beside(scene: &Scene, attack: &str) -> Outcome {
     assert!((1..MOST_MEMORY).contains(&used.memory), "{} MiB: {errors}", used.memory >> 20);
     assert!(used.descriptors < MOST_DESCRIPTORS, "{} descriptors", used.descriptors);
     assert!(took < LONGEST_END, "the end took {took:?}: {errors}");
+    eprintln!("{errors}");
     let folded = scene.read("x.folded");
     let own: String = folded.lines().filter(|line| line.contains("] truth:")).map(|line| format!("{line}\n")).collect();
     let expected = walk.counts().into_iter().filter(|((kind, ..), _)| *kind == Kind::Kernel).collect();

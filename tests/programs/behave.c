@@ -11,7 +11,8 @@
  *   empty K      K copies and memsets of 0 bytes through the runtime and the driver each, and one copy of 8 bytes
  *   quick K      launches K kernels, then _exit(0) without waiting for them
  *   interrupt    launches kernels until SIGINT or SIGTERM, then cleans up and exits 7; prints `ready` first
- *   loop SECS    launches kernels for this many seconds; prints `ready` first */
+ *   loop SECS    launches kernels for this many seconds; prints `ready` first
+ * The kernel is called `behave`, or as in BEHAVE_KERNEL. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -28,7 +29,8 @@ static volatile sig_atomic_t interrupted;
 
 static void start(void) {
     void **handle = __cudaRegisterFatBinary(NULL);
-    __cudaRegisterFunction(handle, &key, "behave", "behave", -1, NULL, NULL, NULL, NULL, NULL);
+    const char *name = getenv("BEHAVE_KERNEL") ? getenv("BEHAVE_KERNEL") : "behave";
+    __cudaRegisterFunction(handle, &key, name, name, -1, NULL, NULL, NULL, NULL, NULL);
     __cudaRegisterFatBinaryEnd(handle);
 }
 

@@ -1,7 +1,7 @@
 //! Processes under test: started in their own group, never left behind, and never waited for without a limit.
 
 use std::{
-    fs,
+    env, fs,
     io::{BufRead, BufReader, Read},
     os::unix::process::{CommandExt, ExitStatusExt},
     process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus},
@@ -10,8 +10,13 @@ use std::{
     time::Duration,
 };
 
-/// Only a hanging test takes as long as this.
+/// Only a hanging test takes as long as this, except for a siege that was made longer.
 const LIMIT: Duration = Duration::from_secs(300);
+
+fn limit() -> Duration {
+    let siege = env::var("WARPSCOPE_SIEGE_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    LIMIT + Duration::from_secs(siege.unwrap_or(0))
+}
 
 /// A running process.
 pub struct Running {
@@ -75,7 +80,7 @@ impl Running {
         let group = child.id().cast_signed();
         let (watched, over) = mpsc::channel();
         let watchdog = thread::spawn(move || {
-            let late = over.recv_timeout(LIMIT) == Err(mpsc::RecvTimeoutError::Timeout);
+            let late = over.recv_timeout(limit()) == Err(mpsc::RecvTimeoutError::Timeout);
             if late {
                 kill(-group, libc::SIGKILL);
             }
@@ -132,7 +137,7 @@ impl Running {
         let status = self.child.wait().expect("it is our child");
         drop(self.watched.take());
         let late = self.watchdog.take().map(|watchdog| watchdog.join().expect("the watchdog ends"));
-        assert_ne!(late, Some(true), "still running after {LIMIT:?}: {}", String::from_utf8_lossy(&stderr));
+        assert_ne!(late, Some(true), "still running after {:?}: {}", limit(), String::from_utf8_lossy(&stderr));
         Ended { status, stdout, stderr }
     }
 

@@ -1,15 +1,73 @@
 //! Demangles names.
+//!
+//! [`demangle`] parses. Names that a process chose are parsed in a process without rights, by [`readable`], unless they
+//! are in such a process already.
 
-use std::fmt::{self, Write as _};
+use std::{
+    collections::HashMap,
+    fmt::{self, Write as _},
+    fs::File,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use cpp_demangle::{DemangleOptions, Symbol};
 use model::{
     event::{Frame, ProcessId},
     profile::Profile,
 };
+use sandbox::Limits;
 
 /// The maximum length of a demangled name in bytes: nested templates can explode.
 const MOST: usize = 64 * 1024;
+/// The maximum size of all names that are kept, in bytes.
+const MAX_KEPT: usize = 16 << 20;
+/// Limits on reading many names.
+const LIMITS: Limits = Limits { time: Duration::from_secs(10), answer: 64 << 20 };
+
+/// Names by their mangled names, since a process for each would be slow.
+static KEPT: Mutex<Option<Kept>> = Mutex::new(None);
+
+#[derive(Default)]
+struct Kept {
+    names: HashMap<String, String>,
+    bytes: usize,
+}
+
+impl Kept {
+    /// Demangles the names that are new, all in one process. Without an answer they stay as they are.
+    fn read<'a>(&mut self, mangled: impl Iterator<Item = &'a str>) {
+        let is_new = |name: &&str| is_mangled(name) && !self.names.contains_key(*name);
+        let new: Vec<String> = mangled.filter(is_new).map(str::to_owned).collect();
+        if new.is_empty() {
+            return;
+        }
+        let all = |names: &Vec<String>, _: &[&File]| names.iter().map(|name| demangle(name)).collect::<Vec<_>>();
+        let answer = sandbox::parse(all, &new, &[], &LIMITS).ok().filter(|answer| answer.len() == new.len());
+        let texts = answer.unwrap_or_else(|| new.clone());
+        let bytes = |names: &[String]| names.iter().map(String::len).sum::<usize>();
+        if self.bytes > MAX_KEPT {
+            *self = Self::default();
+        }
+        self.bytes += bytes(&new) + bytes(&texts);
+        self.names.extend(new.into_iter().zip(texts));
+    }
+}
+
+/// Demangles like [`demangle`], in a process without rights if there is one.
+pub fn readable(mangled: &str) -> String {
+    if !is_mangled(mangled) {
+        return mangled.to_owned();
+    }
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let kept = kept.get_or_insert_default();
+    kept.read([mangled].into_iter());
+    kept.names.get(mangled).map_or(mangled, String::as_str).to_owned()
+}
+
+fn is_mangled(name: &str) -> bool {
+    name.starts_with("_Z") || name.starts_with("_R")
+}
 
 /// Demangles the name of a function or a GPU kernel: C++ (`_Z…`), Rust (`_R…`, `_ZN…17h…E`); other names are returned
 /// unchanged. Omits the return type, so that one function has one name.
@@ -49,8 +107,10 @@ impl fmt::Write for Bounded {
 /// function's own symbol gives the name; if it used a handle that no call has returned, the symbol found for the handle
 /// ([`crate::kept_handles`]).
 pub fn name_kernels(profile: &mut Profile) {
+    let names = profile.kernel_names.iter().map(|kernel| &*kernel.mangled).chain(profile.calls.names.mangled());
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().read(names);
     for kernel in &mut profile.kernel_names {
-        kernel.text = demangle(&kernel.mangled).into();
+        kernel.text = readable(&kernel.mangled).into();
     }
     let unnamed: Vec<(ProcessId, u64)> = profile.calls.unnamed_stubs().chain(profile.calls.unnamed_handles()).collect();
     for (process, address) in unnamed {
@@ -59,7 +119,7 @@ pub fn name_kernels(profile: &mut Profile) {
             profile.calls.names.name_stub(process, address, kernel);
         }
     }
-    profile.calls.names.make_readable(demangle);
+    profile.calls.names.make_readable(readable);
 }
 
 /// Returns the kernel that a host function stands for, from the function's demangled name: nvcc's

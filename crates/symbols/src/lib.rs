@@ -27,7 +27,7 @@ mod symbol_table;
 mod vdso;
 
 pub use debug_files::DebugFiles;
-pub use demangle::{demangle, name_kernels, stub_kernel};
+pub use demangle::{demangle, name_kernels, readable, stub_kernel};
 pub use files::{FileId, Files};
 pub use handles::{handle_kernel, handle_symbol, kept_handles, registered_kernels};
 pub use kept::Kept;

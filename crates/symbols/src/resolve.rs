@@ -22,7 +22,7 @@ use crate::{
     DebugFiles, Files, Kept,
     bpf_code::BpfCode,
     cubin,
-    demangle::demangle,
+    demangle::readable,
     dwarf::{Answer, Place},
     look_up::{self, look_up},
     modules::{Modules, meaning},
@@ -363,7 +363,7 @@ fn name_generated(
         let (frame, since) = (Frame::User(spot.address), spot.since);
         match names.get(&spot.address) {
             Some(name) => {
-                let name = NamedFrame { kind: FrameKind::Native, name: demangle(name).into(), module };
+                let name = NamedFrame { kind: FrameKind::Native, name: readable(name).into(), module };
                 Symbol { process, frame, since, names: vec![name] }
             }
             // The kernel's own code for probes.

@@ -71,7 +71,7 @@ fn functions(file: &File, named: &Named, path: &str) -> anyhow::Result<Vec<(Stri
 fn at_function(spec: &Spec, name: &str, function: &Function, returns: bool) -> Place {
     let weight = spec.weight.as_ref().map(|weight| argument(weight, true));
     Place {
-        function: symbols::demangle(name),
+        function: symbols::readable(name),
         // The return address is where it was at the entry, whichever instruction is cheapest to probe.
         offset: function.site.offset,
         returns,

@@ -169,6 +169,11 @@ impl KernelNames {
         self.learn(process, NameFact::Name { kernel: KernelRef::HostStub(address), name: name.to_owned() });
     }
 
+    /// Returns all names, mangled.
+    pub fn mangled(&self) -> impl Iterator<Item = &str> {
+        self.texts.keys().map(|name| &**name)
+    }
+
     /// Converts all names for display.
     pub fn make_readable(&mut self, readable: fn(&str) -> String) {
         self.readable = Some(readable);

@@ -157,7 +157,7 @@ impl State {
         if self.readable.len() >= MOST_READABLE {
             self.readable.clear();
         }
-        let text: Arc<str> = symbols::demangle(name).into();
+        let text: Arc<str> = symbols::readable(name).into();
         self.readable.insert(name.clone(), text.clone());
         Some(text)
     }

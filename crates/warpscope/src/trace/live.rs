@@ -46,7 +46,7 @@ impl Live {
             false => (Box::new(io::stderr()), Style::of(&io::stderr())),
         };
         let form = if wanted.json { Form::Json } else { Form::Text { colour: style.colour } };
-        let lines = Lines::new(form, start, symbols::demangle).filtered(wanted.filter);
+        let lines = Lines::new(form, start, symbols::readable).filtered(wanted.filter);
         Self { lines, out: BufWriter::new(out) }
     }
 }
