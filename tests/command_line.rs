@@ -9,7 +9,7 @@ use crate::support::{Ended, Scene, programs};
 fn doctor_reports_every_topic() {
     let scene = Scene::new();
     let run = Ended::of(&mut scene.warpscope(&["doctor"])).exits(0);
-    for topic in ["kernel", "privilege", "BTF", "probes", "driver", "CUPTI"] {
+    for topic in ["kernel", "privilege", "BTF", "probes", "parsers", "driver", "CUPTI"] {
         assert!(run.out().contains(topic), "`{topic}` is not in:\n{}", run.out());
     }
     assert!(!run.out().contains("FAIL"), "{}", run.out());

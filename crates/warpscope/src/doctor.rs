@@ -87,6 +87,15 @@ fn checks() -> Vec<(&'static str, Finding)> {
             )
         },
     ));
+    checks.push((
+        "parsers",
+        match sandbox::missing() {
+            None => Good("foreign files are read by processes without rights".into()),
+            Some(missing) => {
+                Lesser(missing, "use a kernel with landlock and seccomp; docs/privileges.md says what they are for")
+            }
+        },
+    ));
     checks.push(("driver", driver()));
     checks.push(("CUPTI", cupti()));
     checks

@@ -88,7 +88,7 @@ fn memory_of_parsers(command: &Command) -> Option<u64> {
     match command {
         Command::Record(_) | Command::Trace(_) | Command::Demo(_) => Some(8 << 30),
         // Their service unit allows 256 MiB of memory; address space is more.
-        Command::Monitor(_) | Command::Top(_) => Some(512 << 20),
+        Command::Monitor(_) | Command::Top(_) | Command::Doctor => Some(512 << 20),
         _ => None,
     }
 }
