@@ -20,7 +20,8 @@ import unittest
 from pathlib import Path
 
 # Files and folders of crates/warpscope/src, one for each command.
-COMMANDS = {"demo", "diff_command", "doctor", "export_command", "man", "monitor", "open", "record", "report", "trace"}
+COMMANDS = {"demo", "diff_command", "doctor", "export_command", "man", "monitor_command", "open", "record", "report", "top_command",
+            "trace"}
 
 WORD = r"(?:r#)?[A-Za-z_]\w*"
 # Comments, strings and characters: they may contain anything, including braces.

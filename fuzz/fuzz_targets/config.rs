@@ -1,7 +1,7 @@
 //! The monitor's configuration.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
-use metrics::config::Settings;
+use monitor::config::Settings;
 
 warpscope_fuzz::target!(|text: &str| {
     if let Err(error) = Settings::parse(text).and_then(Settings::options) {

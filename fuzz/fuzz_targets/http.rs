@@ -1,7 +1,7 @@
 //! Requests of scrapers, complete and partial.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
-use metrics::{http::Request, openmetrics::Format};
+use monitor::{http::Request, openmetrics::Format};
 
 warpscope_fuzz::target!(|bytes: &[u8]| {
     if let Some((request, length)) = Request::parse(bytes) {

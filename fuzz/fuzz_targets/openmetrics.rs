@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use metrics::{
+use monitor::{
     openmetrics::{Exposition, Format, Limits},
     snapshot::{Kernel, Process, Snapshot, Suspect},
 };

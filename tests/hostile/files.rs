@@ -205,7 +205,7 @@ fn monitor_memory_is_bounded_with_huge_libraries() {
     wait_until("the attacker's allocations have names", || {
         slowest = slowest.max(scrape(&monitor));
         let (head, map) = get(&monitor.address, &format!("/map?pid={pid}"), "");
-        head.starts_with("HTTP/1.1 200") && map.contains("allocate") && !map.contains(metrics::map::INCOMPLETE)
+        head.starts_with("HTTP/1.1 200") && map.contains("allocate") && !map.contains(::monitor::map::INCOMPLETE)
     });
     // One allocation of its own, and one through each library.
     assert_eq!(

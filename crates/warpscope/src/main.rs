@@ -8,7 +8,7 @@ mod export_command;
 mod filter;
 mod load;
 mod man;
-mod monitor;
+mod monitor_command;
 mod open;
 mod outputs;
 mod privileges;
@@ -23,6 +23,7 @@ mod status;
 mod status_line;
 mod summary;
 mod terminal;
+mod top_command;
 mod trace;
 
 use std::{io, process::ExitCode};
@@ -60,8 +61,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Record(options) => record::run(options),
         Command::Trace(options) => trace::run(options),
-        Command::Monitor(options) => monitor::run(options),
-        Command::Top(options) => monitor::top::run(options),
+        Command::Monitor(options) => monitor_command::run(options),
+        Command::Top(options) => top_command::run(options),
         Command::Report(options) => report::run(&options),
         Command::Export(options) => export_command::run(&options),
         Command::Diff(options) => diff_command::run(&options),

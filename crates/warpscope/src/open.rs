@@ -17,7 +17,7 @@ use collect::command::{
     user::{User, acting_as, become_user},
 };
 use export::{Flames, Format};
-use metrics::http::{Method, Peer, Refusal, Request, Response, Server};
+use monitor::http::{Method, Peer, Refusal, Request, Response, Server};
 
 use crate::{args, load::load, outputs, progress::Progress};
 

@@ -7,6 +7,7 @@ mod write;
 
 use std::{
     ffi::OsString,
+    io::{self, Write as _},
     os::unix::process::ExitStatusExt,
     process::{Child, ExitCode, ExitStatus},
     time::{Duration, Instant},
@@ -208,11 +209,11 @@ impl Recorded<'_> {
             print_cost(cost, flames.profile, ended);
         }
         if self.options.result {
-            serde_json::to_writer(std::io::stdout().lock(), &result::Recorded::of(flames.profile, outputs.written()))?;
+            writeln!(io::stdout(), "{}", result::line(flames.profile, outputs.written()))?;
         }
         if !self.options.quiet {
             summary::print(flames, &mut || outputs.events())?;
-            outputs.announce(&mut std::io::stderr())?;
+            outputs.announce(&mut io::stderr())?;
             events::announce(flames.profile, self.style.view(flames.profile), outputs.recording_path());
         }
         Ok(())

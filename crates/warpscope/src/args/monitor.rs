@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use metrics::top::Column;
+use monitor::top::Column;
 
 use super::values;
 

@@ -232,7 +232,7 @@ pub struct Record {
     /// Print progress details.
     #[arg(short, long, conflicts_with = "quiet")]
     pub verbose: bool,
-    /// Print what was recorded as JSON to stdout, for `top`.
+    /// Print what was recorded in one line to stdout, for `top`.
     #[arg(long, hide = true, conflicts_with = "command")]
     pub result: bool,
     /// The flight recorder.
