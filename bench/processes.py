@@ -54,11 +54,6 @@ class Monitor:
         self.scrape_seconds = time.monotonic() - begin
         return text
 
-    def wait(self):
-        """Reads its messages until it ends."""
-        for line in self.process.stderr:
-            self.messages += line
-
     def stop(self):
         self.process.terminate()
         self.messages += self.process.stderr.read()

@@ -67,9 +67,9 @@ Speed = namedtuple("Speed", ["mean", "undisturbed"])
 class Program:
     """A program of this folder that repeats its step until its standard input is closed, and prints each block's time."""
 
-    def __init__(self, name, injector, seconds, block=0.05):
+    def __init__(self, name, injector, seconds):
         self.seconds = seconds
-        command = [sys.executable, HERE / f"{name}.py", "--repeat", injector, "--block", str(block)]
+        command = [sys.executable, HERE / f"{name}.py", "--repeat", injector, "--block", "0.05"]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.blocks = []
         self.ready = threading.Event()
@@ -96,11 +96,6 @@ class Program:
         each = sorted((block[1] - block[0]) * 1e6 / block[2] for block in within)
         mean = sum(block[1] - block[0] for block in within) * 1e6 / sum(block[2] for block in within)
         return Speed(mean, each[len(each) // 4])
-
-    def median(self, begin, end):
-        """Returns the median microseconds of a step in the blocks within the interval; None if there are too few."""
-        each = [(block[1] - block[0]) * 1e6 / block[2] for block in self.blocks if block[0] >= begin and block[1] <= end]
-        return statistics.median(each) if len(each) >= 5 else None
 
     def watch(self):
         """Waits, and returns the speed meanwhile."""

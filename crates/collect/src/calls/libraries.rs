@@ -200,9 +200,9 @@ impl Libraries {
         Self { limits: Limits::DAEMON, effort: Some(Effort::new(Instant::now())), ..self }
     }
 
-    /// Makes these probes removable.
-    pub fn pausable(self, pausable: Pausable) -> Self {
-        Self { pausable: Some(pausable), ..self }
+    /// Makes the probes removable that do not need every call.
+    pub fn pausable(self) -> Self {
+        Self { pausable: Some(Pausable::default()), ..self }
     }
 
     /// Whether a file of this user may be inspected now.
@@ -294,7 +294,7 @@ impl Libraries {
                 unprobed.push((probe, function));
                 continue;
             }
-            let removes = self.pausable.as_ref().is_some_and(|pausable| pausable.takes(&gather));
+            let removes = self.pausable.is_some() && Pausable::takes(&gather);
             if removes { &mut removable } else { &mut probes }.push(probe);
             chosen.push(function);
         }

@@ -15,9 +15,8 @@ use super::file::Identity;
 use crate::process::procfs;
 
 /// The probes of all files that can be removed.
+#[derive(Default)]
 pub struct Pausable {
-    /// Whether the probes of a function can be removed.
-    takes: fn(&Gather) -> bool,
     files: Vec<Probed>,
     /// When they were removed; `None` while they are attached.
     since: Option<Instant>,
@@ -44,23 +43,9 @@ impl Probed {
 }
 
 impl Pausable {
-    /// The probes that do not need every call: live memory and the names of kernels do.
-    pub fn counts() -> Self {
-        Self::new(|gather| gather.memory == Memory::None && !gather.names_kernels)
-    }
-
-    /// The probes at launches, and those that name their kernels.
-    pub fn launches() -> Self {
-        Self::new(|gather| gather.launches.is_some() || gather.names_kernels)
-    }
-
-    fn new(takes: fn(&Gather) -> bool) -> Self {
-        Self { takes, files: Vec::new(), since: None, paused: Duration::ZERO }
-    }
-
-    /// Whether the probes of a function can be removed.
-    pub fn takes(&self, gather: &Gather) -> bool {
-        (self.takes)(gather)
+    /// Whether the probes of a function can be removed. Live memory and the names of kernels need every call.
+    pub fn takes(gather: &Gather) -> bool {
+        gather.memory == Memory::None && !gather.names_kernels
     }
 
     /// Adds the probes of a file, and attaches them unless they are paused; returns how long that took.

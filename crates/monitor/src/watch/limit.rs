@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use collect::{Collector, calls::pausable::Pausable, process::procfs};
+use collect::{Collector, process::procfs};
 
 use super::state::State;
 
@@ -18,10 +18,6 @@ const TRAP_NS: u64 = 1_400;
 const WINDOW: Duration = Duration::from_secs(1);
 /// The longest time without these counts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-
-/// For benchmarks: the probes at launches are attached and removed in turns of so many milliseconds, whatever they cost, and the
-/// times are printed.
-const TURNS_VARIABLE: &str = "WARPSCOPE_TURNS";
 
 const NOTE: &str = "launches, copies and errors are counted only part of the time, to stay within --max-overhead: \
     divide rates by the share of time not in warpscope_paused_seconds_total";
@@ -47,43 +43,27 @@ pub struct Limit {
     percent: f64,
     since: Instant,
     before: Figures,
-    /// The thread that removes the probes at the end of a window, and when it began. This takes a while, which is part of the window.
-    removal: Option<(JoinHandle<()>, u64)>,
+    /// The thread that removes the probes at the end of a window. This takes a while, which is part of the window.
+    removal: Option<JoinHandle<()>>,
     /// While counts are paused: until when.
     until: Option<Instant>,
     /// The cost in percent during the last pause: some probes stay.
     rest: f64,
-    /// The length of every window and pause, if the cost does not decide.
-    turns: Option<Duration>,
 }
 
 impl Limit {
     /// Creates a limit, in percent of the CPU time of the watched processes.
     pub fn new(percent: f64) -> Self {
-        let turns = std::env::var(TURNS_VARIABLE).ok().and_then(|given| given.parse().ok()).map(Duration::from_millis);
-        Self {
-            percent,
-            since: Instant::now(),
-            before: Figures::default(),
-            removal: None,
-            until: None,
-            rest: 0.0,
-            turns,
-        }
-    }
-
-    /// The probes that are removed in a pause.
-    pub fn pausable(&self) -> Pausable {
-        if self.turns.is_some() { Pausable::launches() } else { Pausable::counts() }
+        Self { percent, since: Instant::now(), before: Figures::default(), removal: None, until: None, rest: 0.0 }
     }
 
     /// Ends a pause that is over, or begins one if the last window exceeded the budget.
     pub fn advance(&mut self, collector: &mut Collector<State>) {
         let now = Instant::now();
         let is_over = match (&self.removal, self.until) {
-            (Some((thread, _)), _) => thread.is_finished(),
+            (Some(thread), _) => thread.is_finished(),
             (None, Some(until)) => now >= until,
-            (None, None) => now - self.since >= self.turns.unwrap_or(WINDOW),
+            (None, None) => now - self.since >= WINDOW,
         };
         if !is_over {
             return;
@@ -92,8 +72,8 @@ impl Limit {
         let Collector { recorder, sink, trace: Some(trace), .. } = collector else { return };
         let Some(pausable) = &mut trace.libraries.pausable else { return };
         let (time, cost) = (now - self.since, figures.percent_since(&self.before, now - self.since));
-        let begun = self.removal.take().map_or(bpf::now(), |(_, begun)| begun);
-        let pause = self.turns.or_else(|| pause_after(time, cost, self.rest, self.percent));
+        self.removal = None;
+        let pause = pause_after(time, cost, self.rest, self.percent);
         if self.until.take().is_some() {
             self.rest = cost;
             pausable.resume(recorder);
@@ -101,12 +81,8 @@ impl Limit {
             self.until = Some(now + pause.unwrap_or(WINDOW));
         } else if pause.is_some() {
             sink.notes.add(NOTE.into());
-            self.removal = pausable.pause(recorder).map(|thread| (thread, begun));
+            self.removal = pausable.pause(recorder);
             return;
-        }
-        if self.turns.is_some() {
-            let turn = if self.until.is_some() { "pause" } else { "watch" };
-            eprintln!("{turn}: attached or removed from {begun} to {}", bpf::now());
         }
         (self.since, self.before) = (now, figures);
     }

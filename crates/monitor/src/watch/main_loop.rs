@@ -104,8 +104,8 @@ impl Monitor {
         let wanted = Wanted::new(Selection::default(), Vec::new(), Vec::new());
         let mut libraries = Libraries::new(wanted, choice::choice(&options)).for_daemon();
         let limit = options.max_overhead.map(Limit::new);
-        if let Some(limit) = &limit {
-            libraries = libraries.pausable(limit.pausable());
+        if limit.is_some() {
+            libraries = libraries.pausable();
         }
         if !prepared.can_watch_many() {
             libraries.wanted.shorten()?;
