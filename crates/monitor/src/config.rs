@@ -18,7 +18,7 @@ use serde::Deserialize;
 use crate::openmetrics::Limits;
 
 /// The longest interval between two blocks: a day.
-const LONGEST_INTERVAL: f64 = 86_400.0;
+const MAX_INTERVAL: f64 = 86_400.0;
 
 /// Options as given; `None` if not given.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
@@ -174,7 +174,7 @@ impl Settings {
         let [memleak, cudatrace, bandwidth, errors] = self.kinds().map(|kind| kind.unwrap_or(otherwise));
         let limits = Limits::default();
         let interval = self.display_interval.unwrap_or(5.0);
-        if !(0.0..=LONGEST_INTERVAL).contains(&interval) {
+        if !(0.0..=MAX_INTERVAL).contains(&interval) {
             return Err(format!("display-interval is {interval}: expected seconds, from 0 (no tables) to 86400"));
         }
         let max_series = self.max_series.unwrap_or(limits.max_series);
@@ -182,7 +182,7 @@ impl Settings {
             return Err(format!("max-series is {max_series}: expected at least 100"));
         }
         let keep_ended = self.keep_ended.unwrap_or(limits.keep_ended.as_secs_f64());
-        if !(0.0..=LONGEST_INTERVAL).contains(&keep_ended) {
+        if !(0.0..=MAX_INTERVAL).contains(&keep_ended) {
             return Err(format!("keep-ended is {keep_ended}: expected seconds, from 0 to 86400"));
         }
         if let Some(percent) = self.max_overhead.filter(|percent| !(percent.is_finite() && *percent > 0.0)) {

@@ -13,7 +13,8 @@ use text::{
 };
 
 pub use self::table::BlockStyle;
-use self::table::{Table, cut};
+use self::table::Table;
+pub(crate) use self::table::cut;
 pub(crate) use self::tables::{byte_rate, rate, shape, speed, unseen_text};
 use crate::snapshot::{Device, Snapshot, rates::Pace, utc::stamp};
 

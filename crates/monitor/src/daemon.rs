@@ -43,13 +43,11 @@ impl Daemon {
         // Before any other thread starts: all threads must inherit the blocked signals.
         let signals = Signals::take().context("cannot set up signal handling")?;
         let token = options.allow_record.clone();
-        let (scrapes, server) = match &options.metrics_addr {
-            Some(address) => {
-                let scrapes = Arc::new(Scrapes::new(options.limits).context("cannot serve metrics")?);
-                let remote = token.as_deref().map(Remote::new).transpose()?;
-                (Some(scrapes.clone()), Some(serve::start(address, scrapes, remote)?))
-            }
-            None => (None, None),
+        let scrapes = Arc::new(Scrapes::new(options.limits).context("cannot serve metrics")?);
+        let remote = token.as_deref().map(Remote::new).transpose()?;
+        let server = match &options.metrics_addr {
+            Some(address) => Some(serve::start(address, scrapes.clone(), remote)?),
+            None => None,
         };
         let displays = options.display_interval.is_some() && !output.quiet;
         let mut monitor = Monitor::start(options, signals, scrapes)?;
@@ -71,9 +69,7 @@ impl Daemon {
         health::trim_heap();
         self.monitor.watch();
         // Nobody answers scrapes any more, and the server's thread must not wait for that.
-        if let Some(scrapes) = &self.monitor.scrapes {
-            scrapes.close();
-        }
+        self.monitor.scrapes.close();
         // Includes losses of the last moments.
         self.monitor.log_losses();
         if let Some(display) = self.monitor.display.take() {

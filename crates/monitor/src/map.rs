@@ -10,7 +10,7 @@ use text::{
     units::{bytes, counted, time},
 };
 
-use crate::snapshot::{Frame, Space, site::site};
+use crate::snapshot::{Frame, Space, nanoseconds, site::site};
 
 /// The last line of a map with incomplete names.
 pub const INCOMPLETE: &str = "Some lines are still being resolved; request the map again.";
@@ -64,7 +64,7 @@ impl Map {
                 "address": format!("{:#x}", allocation.address),
                 "bytes": allocation.bytes,
                 "kind": allocation.space.name(),
-                "age_ns": u64::try_from(allocation.age.as_nanos()).unwrap_or(u64::MAX),
+                "age_ns": nanoseconds(allocation.age),
                 "function": &*allocation.function,
                 "line": site(&allocation.stack),
                 "stack": allocation.stack.iter().map(|frame| &*frame.name).collect::<Vec<_>>(),
@@ -107,7 +107,7 @@ impl Map {
                 allocation.address,
                 bytes(allocation.bytes),
                 allocation.space.name(),
-                time(u64::try_from(allocation.age.as_nanos()).unwrap_or(u64::MAX)),
+                time(nanoseconds(allocation.age)),
                 printable(&allocation.function)
             );
         }

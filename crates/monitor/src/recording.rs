@@ -8,8 +8,8 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-/// The most that is read of the messages of a recording.
-const MOST_TEXT: u64 = 1 << 20;
+/// How much is read of the messages of a recording.
+const MAX_TEXT: u64 = 1 << 20;
 
 /// A recording in progress.
 pub struct Recording {
@@ -66,7 +66,7 @@ impl Recording {
 fn read(mut file: &File) -> io::Result<String> {
     let mut bytes = Vec::new();
     file.rewind()?;
-    file.take(MOST_TEXT).read_to_end(&mut bytes)?;
+    file.take(MAX_TEXT).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

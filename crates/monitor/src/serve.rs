@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crate::http::{Request, Server};
 pub use endpoints::{Source, answer};
-pub use record::Remote;
-pub use scrapes::Scrapes;
+pub(crate) use record::Remote;
+pub(crate) use scrapes::Scrapes;
 
 /// Starts the server. `remote` makes recordings on request.
 pub(crate) fn start(address: &str, scrapes: Arc<Scrapes>, remote: Option<Remote>) -> anyhow::Result<Server> {

@@ -232,6 +232,15 @@ pub struct Moved {
     pub ns: u64,
 }
 
+impl Moved {
+    /// Adds more. Sizes come from untrusted programs and can have any value.
+    pub(crate) fn add(&mut self, more: Self) {
+        self.count = self.count.saturating_add(more.count);
+        self.bytes = self.bytes.saturating_add(more.bytes);
+        self.ns = self.ns.saturating_add(more.ns);
+    }
+}
+
 /// Failed calls.
 #[derive(Clone, Debug, Default)]
 pub struct Errors {
@@ -289,4 +298,9 @@ pub struct Health {
     pub resident_bytes: u64,
     /// Messages for the user, newest last; bounded.
     pub notes: Vec<String>,
+}
+
+/// Returns a duration in nanoseconds.
+pub(crate) fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -9,6 +9,7 @@ mod column;
 mod detail;
 mod graphs;
 mod history;
+mod parts;
 mod recorder;
 mod run;
 mod sort;
@@ -18,5 +19,4 @@ pub use self::{
     app::{App, Flow},
     column::Column,
     run::run,
-    sort::Sort,
 };

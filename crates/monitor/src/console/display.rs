@@ -12,8 +12,8 @@ use terminal_size::{Height, Width, terminal_size_of};
 use super::{BlockStyle, block, in_place};
 use crate::snapshot::{Process, Snapshot};
 
-/// The most ended processes kept for the next block.
-const MOST_ENDED: usize = 1024;
+/// The maximum number of ended processes kept for the next block.
+const MAX_ENDED: usize = 1024;
 /// How long the end of the monitor waits for the last block to be printed.
 const LAST_BLOCK: Duration = Duration::from_secs(1);
 
@@ -50,7 +50,7 @@ impl Display {
     /// Keeps the processes that end in a snapshot which is not shown: they are in no later one.
     pub fn observe(&mut self, snapshot: &Snapshot) {
         for process in snapshot.processes.iter().filter(|process| process.ended) {
-            if self.ended.len() < MOST_ENDED {
+            if self.ended.len() < MAX_ENDED {
                 self.ended.push(Process { suspects: Vec::new(), ..process.clone() });
             } else {
                 self.omitted += 1;

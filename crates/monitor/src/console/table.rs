@@ -57,7 +57,7 @@ impl Table {
 }
 
 /// Shortens the text to at most `most` characters, if given.
-pub(super) fn cut(text: &str, most: Option<usize>) -> String {
+pub(crate) fn cut(text: &str, most: Option<usize>) -> String {
     match most {
         Some(most) if text.chars().count() > most => {
             text.chars().take(most.saturating_sub(1)).collect::<String>() + "…"

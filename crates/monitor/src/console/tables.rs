@@ -10,13 +10,13 @@ use text::{
 
 use super::table::{BlockStyle, Table, cut};
 use crate::snapshot::{
-    Copies, Kinds, Process, Snapshot, Suspect,
+    Copies, Kinds, Process, Snapshot, Suspect, nanoseconds,
     rates::{Pace, errors, live_bytes, peak_bytes},
     site::site,
 };
 
 /// The longest kernel name if nothing limits a line: template names can have any length.
-const LONGEST: usize = 1000;
+const MAX_NAME_LENGTH: usize = 1000;
 
 /// Returns all tables in order; some may be empty.
 pub(super) fn all(now: &Snapshot, paces: &[Pace<'_>], look: BlockStyle) -> [Table; 7] {
@@ -147,7 +147,7 @@ fn kernels(paces: &[Pace<'_>], look: BlockStyle) -> Table {
     for pace in paces {
         for (kernel, per_second) in pace.kernels() {
             let name = clean(&kernel.name);
-            let name = room.map_or_else(|| cut(&name, Some(LONGEST)), |room| short(&name, room));
+            let name = room.map_or_else(|| cut(&name, Some(MAX_NAME_LENGTH)), |room| short(&name, room));
             let cells = [
                 &*pace.process.pid.to_string(),
                 &rate(per_second),
@@ -225,7 +225,7 @@ fn suspects(paces: &[Pace<'_>], look: BlockStyle) -> Table {
                 &bytes(suspect.bytes),
                 &growth,
                 &count(suspect.count),
-                &time(u64::try_from(suspect.oldest.as_nanos()).unwrap_or(u64::MAX)),
+                &time(nanoseconds(suspect.oldest)),
             ];
             let text = row(cells, &name);
             rows.push((!suspect.remark.is_empty(), Reverse(suspect.growth.max(0)), Reverse(suspect.bytes), text));

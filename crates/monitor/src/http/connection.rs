@@ -10,7 +10,7 @@ use std::{
 use super::{
     Peer, Request, Response,
     host::names_loopback,
-    message::{LONGEST_HEAD, Method, Refusal},
+    message::{MAX_HEAD, Method, Refusal},
     slots::{Slot, State},
 };
 
@@ -22,7 +22,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// read over a slow link.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 const LARGE: usize = 2 << 20;
-const SLOWEST: u64 = 64 << 10;
+const MIN_RATE: u64 = 64 << 10;
 /// Between two requests: scrapers usually send one every minute.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
 /// After the last answer, until the client has closed the connection.
@@ -114,7 +114,7 @@ impl Connection {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(_) => return Flow::Over,
             }
-            debug_assert!(self.input.len() <= LONGEST_HEAD + bytes.len());
+            debug_assert!(self.input.len() <= MAX_HEAD + bytes.len());
             if self.slot.state == State::Idle {
                 self.enter(State::Receiving, REQUEST_TIMEOUT);
             }
@@ -152,7 +152,7 @@ impl Connection {
         self.head = response.head(self.keep_alive);
         self.body = if method != Method::Head { response.body } else { Arc::default() };
         self.sent = 0;
-        let time = SEND_TIMEOUT + Duration::from_secs(self.body.len().saturating_sub(LARGE) as u64 / SLOWEST);
+        let time = SEND_TIMEOUT + Duration::from_secs(self.body.len().saturating_sub(LARGE) as u64 / MIN_RATE);
         self.enter(State::Sending, time);
         self.send()
     }

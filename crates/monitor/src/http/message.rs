@@ -5,9 +5,9 @@ use std::{sync::Arc, time::SystemTime};
 use super::Peer;
 
 /// The maximum length of a request head, in bytes.
-pub(super) const LONGEST_HEAD: usize = 16 * 1024;
+pub(super) const MAX_HEAD: usize = 16 * 1024;
 /// The maximum number of header fields.
-const MOST_FIELDS: usize = 100;
+const MAX_FIELDS: usize = 100;
 
 /// The supported methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,7 +80,7 @@ impl Request {
     /// Parses a request at the beginning of `input`, and returns the number of bytes consumed. `None` if the head is
     /// incomplete.
     pub fn parse(input: &[u8]) -> Option<(Result<Self, Refusal>, usize)> {
-        let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
+        let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
         let mut head = httparse::Request::new(&mut fields);
         let refused = |refusal| Some((Err(refusal), input.len()));
         match head.parse(input) {
@@ -88,8 +88,8 @@ impl Request {
             Ok(httparse::Status::Complete(length)) if has_bare_line_feed(&input[..length]) => {
                 refused(Refusal::Malformed)
             }
-            Ok(httparse::Status::Complete(length)) if length <= LONGEST_HEAD => Some((Self::of(&head), length)),
-            Ok(httparse::Status::Partial) if input.len() < LONGEST_HEAD => None,
+            Ok(httparse::Status::Complete(length)) if length <= MAX_HEAD => Some((Self::of(&head), length)),
+            Ok(httparse::Status::Partial) if input.len() < MAX_HEAD => None,
             Ok(_) | Err(httparse::Error::TooManyHeaders) => refused(Refusal::TooLong),
             Err(httparse::Error::Version) => refused(Refusal::Version),
             Err(_) => refused(Refusal::Malformed),
@@ -289,8 +289,8 @@ mod tests {
             assert_eq!(parse(text), Err(refusal), "{text:?}");
         }
         assert_eq!(Request::parse(b"GET / HTTP/1.1\r\nHost: a\r\n"), None);
-        assert_eq!(Request::parse(&[b'a'; LONGEST_HEAD]), Some((Err(Refusal::TooLong), LONGEST_HEAD)));
-        let many = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "A: b\r\n".repeat(MOST_FIELDS));
+        assert_eq!(Request::parse(&[b'a'; MAX_HEAD]), Some((Err(Refusal::TooLong), MAX_HEAD)));
+        let many = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "A: b\r\n".repeat(MAX_FIELDS));
         assert_eq!(parse(&many), Err(Refusal::TooLong));
     }
 

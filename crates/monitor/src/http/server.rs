@@ -24,12 +24,12 @@ use super::{
 use crate::openmetrics::Format;
 
 /// Connections accepted in one round.
-const MOST_ACCEPTED: usize = 512;
+const MAX_ACCEPTED: usize = 512;
 /// Requests of one peer answered in one round.
-const MOST_ANSWERED: usize = 16;
+const MAX_ANSWERED: usize = 16;
 /// After a round, no answers are produced for this multiple of its duration, up to a limit.
 const REST_FACTOR: u32 = 2;
-const LONGEST_REST: Duration = Duration::from_millis(100);
+const MAX_REST: Duration = Duration::from_millis(100);
 /// How long answers may still be sent when the server stops.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 /// After a failed `accept`, for example because the process is out of descriptors.
@@ -170,7 +170,7 @@ impl Loop {
     /// Accepts new connections. All clients share the kernel's queue, so it is kept short: a connection without a slot
     /// is closed.
     fn accept(&mut self) {
-        for _ in 0..MOST_ACCEPTED {
+        for _ in 0..MAX_ACCEPTED {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -215,7 +215,7 @@ impl Loop {
         waiting.retain(|(_, peer, _)| {
             let turn = turns.entry(*peer).or_default();
             *turn += 1;
-            *turn <= MOST_ANSWERED
+            *turn <= MAX_ANSWERED
         });
 
         let begun = Instant::now();
@@ -244,7 +244,7 @@ impl Loop {
             self.connections.swap_remove(index);
         }
         // Limits answers to a part of one CPU, however many clients there are.
-        self.rest = Some(Instant::now() + (begun.elapsed() * REST_FACTOR).min(LONGEST_REST));
+        self.rest = Some(Instant::now() + (begun.elapsed() * REST_FACTOR).min(MAX_REST));
     }
 }
 

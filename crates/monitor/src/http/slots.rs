@@ -8,9 +8,9 @@ use std::{
 use super::Peer;
 
 /// Maximum number of connections.
-pub(super) const MOST: usize = 512;
+pub(super) const MAX_CONNECTIONS: usize = 512;
 /// Maximum number of connections per peer.
-pub(super) const MOST_OF_PEER: usize = 256;
+pub(super) const MAX_OF_PEER: usize = 256;
 /// How long a new connection may stay silent before it can be evicted.
 const REQUEST_GRACE: Duration = Duration::from_millis(50);
 /// How long a client may take to read before it can be evicted.
@@ -61,12 +61,12 @@ pub(super) fn verdict(slots: &[Slot], peer: Peer, now: Instant) -> Verdict {
         *counts.entry(slot.peer).or_default() += 1;
     }
     let own = counts.get(&peer).copied().unwrap_or(0);
-    if own < MOST_OF_PEER && slots.len() < MOST {
+    if own < MAX_OF_PEER && slots.len() < MAX_CONNECTIONS {
         return Verdict::Accept;
     }
     // The peer with the most connections loses one; if that is `peer` itself, one of its own.
     let most = counts.iter().max_by_key(|(peer, count)| (**count, **peer)).map(|(peer, _)| *peer);
-    let from = if own >= MOST_OF_PEER { Some(peer) } else { most.filter(|most| counts[most] > own + 1).or(Some(peer)) };
+    let from = if own >= MAX_OF_PEER { Some(peer) } else { most.filter(|most| counts[most] > own + 1).or(Some(peer)) };
     let least = |of: &dyn Fn(&Slot) -> bool| {
         let candidates = slots.iter().enumerate().filter(|(_, slot)| of(slot));
         candidates.filter_map(|(index, slot)| Some((rank(slot, now)?, slot.since, index))).min()
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn a_peer_at_its_limit_replaces_its_own() {
         let mut slots = vec![slot(HONEST, State::Idle, 100_000, 3)];
-        slots.extend((0..MOST_OF_PEER as u64).map(|age| slot(OTHER, State::Pending, age, 0)));
+        slots.extend((0..MAX_OF_PEER as u64).map(|age| slot(OTHER, State::Pending, age, 0)));
         assert_eq!(verdict(&slots, OTHER, start()), Verdict::Refused);
         // Each is cheaper to evict than those before.
         let dispensable = [
@@ -133,10 +133,11 @@ mod tests {
     #[test]
     fn the_largest_peer_loses_a_slot() {
         let attackers = [2, 3, 4, 5].map(Peer::User);
-        let mut slots: Vec<_> = (0..MOST).map(|number| slot(attackers[number % 4], State::Sending, 1, 1)).collect();
+        let mut slots: Vec<_> =
+            (0..MAX_CONNECTIONS).map(|number| slot(attackers[number % 4], State::Sending, 1, 1)).collect();
         let Verdict::Replace(index) = verdict(&slots, HONEST, start()) else { panic!("a slot is freed") };
         slots[index] = slot(HONEST, State::Pending, 0, 0);
-        for _ in 0..MOST {
+        for _ in 0..MAX_CONNECTIONS {
             if let Verdict::Replace(index) = verdict(&slots, attackers[0], start()) {
                 assert_ne!(slots[index].peer, HONEST);
                 slots[index] = slot(attackers[0], State::Pending, 0, 0);
@@ -150,7 +151,7 @@ mod tests {
     #[test]
     fn a_user_with_many_ids_keeps_nobody_out() {
         let held = |state, age, answers| -> Vec<_> {
-            (0..MOST).map(|number| slot(Peer::User(100_000 + number as u32), state, age, answers)).collect()
+            (0..MAX_CONNECTIONS).map(|number| slot(Peer::User(100_000 + number as u32), state, age, answers)).collect()
         };
         for (state, age, answers) in [
             (State::Idle, 60, 0),
@@ -164,7 +165,7 @@ mod tests {
         }
         let mut slots = held(State::Idle, 60, 0);
         slots[7] = slot(HONEST, State::Pending, 1, 0);
-        for _ in 0..2 * MOST as u32 {
+        for _ in 0..2 * MAX_CONNECTIONS as u32 {
             let Verdict::Replace(index) = verdict(&slots, OTHER, start()) else { break };
             assert_ne!(slots[index].peer, HONEST);
             slots[index] = slot(Peer::User(200_000), State::Pending, 0, 0);
@@ -175,7 +176,7 @@ mod tests {
     #[test]
     fn new_connections_are_not_evicted() {
         for state in [State::Idle, State::Receiving, State::Pending, State::Sending] {
-            let slots: Vec<_> = (0..MOST_OF_PEER).map(|_| slot(OTHER, state, 10, 0)).collect();
+            let slots: Vec<_> = (0..MAX_OF_PEER).map(|_| slot(OTHER, state, 10, 0)).collect();
             assert_eq!(verdict(&slots, OTHER, start()), Verdict::Refused);
         }
     }

@@ -9,9 +9,9 @@ use super::{
 use crate::snapshot::{Device, Snapshot};
 
 /// The maximum number of processes per GPU; the rest is summed.
-const MOST_PROCESSES: usize = 128;
+const MAX_PROCESSES: usize = 128;
 /// The maximum number of different Xids per GPU; there are fewer than 200 in all.
-const MOST_XIDS: usize = 64;
+const MAX_XIDS: usize = 64;
 
 define! {
     LOST = Maximum "warpscope_device_lost", "", "1 if the GPU no longer responds: it fell off the bus or was removed.";
@@ -77,7 +77,7 @@ pub fn write(snapshot: &Snapshot, format: Format, text: &mut String) {
         family.push_some(&labels.with("kind", "uncorrected"), device.ecc_uncorrected);
     });
     each(&XID, &|family, labels, device| {
-        for (xid, count) in device.xids.iter().take(MOST_XIDS) {
+        for (xid, count) in device.xids.iter().take(MAX_XIDS) {
             family.push(labels.with("xid", &xid.to_string()), *count);
         }
     });
@@ -93,7 +93,7 @@ fn process_memory(family: &mut Family, labels: &Labels, device: &Device, snapsho
     let mut processes = device.processes.clone();
     processes.sort_by_key(|&(pid, bytes)| (std::cmp::Reverse(bytes), pid));
     for (place, (pid, bytes)) in processes.into_iter().enumerate() {
-        let labels = if place >= MOST_PROCESSES {
+        let labels = if place >= MAX_PROCESSES {
             labels.with("pid", OTHER)
         } else {
             let known = snapshot.processes.iter().find(|process| process.pid == pid);

@@ -3,13 +3,13 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use crate::snapshot::Process;
+use crate::snapshot::{Process, nanoseconds};
 
 /// The maximum number of processes kept; beyond it, the oldest are removed.
-pub const MOST_ENDED: usize = 1024;
+pub const MAX_ENDED: usize = 1024;
 
 /// The longest usual scrape interval.
-const LONGEST_INTERVAL_NS: u64 = 60_000_000_000;
+const MAX_INTERVAL_NS: u64 = 60_000_000_000;
 
 /// Ended processes, the oldest first.
 pub struct Ended {
@@ -20,7 +20,7 @@ pub struct Ended {
 impl Ended {
     /// Keeps each process for `keep`.
     pub fn new(keep: Duration) -> Self {
-        Self { keep_ns: u64::try_from(keep.as_nanos()).unwrap_or(u64::MAX), kept: VecDeque::new() }
+        Self { keep_ns: nanoseconds(keep), kept: VecDeque::new() }
     }
 
     /// Keeps the ended ones among `processes`, as they are at time `now`. They no longer hold memory.
@@ -35,13 +35,13 @@ impl Ended {
     /// Removes the expired ones, and the oldest beyond the maximum.
     pub fn release(&mut self, now: u64) -> Vec<Process> {
         let over = self.kept.iter().take_while(|(since, _)| now.saturating_sub(*since) >= self.keep_ns).count();
-        let many = self.kept.len().saturating_sub(MOST_ENDED);
+        let many = self.kept.len().saturating_sub(MAX_ENDED);
         self.kept.drain(..over.max(many)).map(|(_, process)| process).collect()
     }
 
     /// Removes the oldest, if every scraper has had time to see it.
     pub fn release_seen(&mut self, now: u64) -> Option<Process> {
-        let seen = self.kept.front().is_some_and(|(since, _)| now.saturating_sub(*since) >= LONGEST_INTERVAL_NS);
+        let seen = self.kept.front().is_some_and(|(since, _)| now.saturating_sub(*since) >= MAX_INTERVAL_NS);
         if seen { self.kept.pop_front().map(|(_, process)| process) } else { None }
     }
 

@@ -1,6 +1,6 @@
 //! Sums of everything without its own series.
 
-use crate::snapshot::{Calls, Copies, Errors, Memory, Moved, Process};
+use crate::snapshot::{Calls, Copies, Errors, Memory, Process};
 
 /// The label for everything without its own series.
 pub const OTHER: &str = "other";
@@ -13,7 +13,7 @@ pub fn absorb(into: &mut Process, from: &Process) {
     let launches: u64 = from.kernels.iter().map(|kernel| kernel.launches).sum();
     add(&mut into.other_launches, launches + from.other_launches + from.unnamed_launches);
     add(&mut into.graph_launches, from.graph_launches);
-    add_moved(&mut into.sets, from.sets);
+    into.sets.add(from.sets);
     into.copies.extend(from.copies.iter().cloned());
     into.copies = sum_copies(&into.copies).into_iter().collect();
     into.errors.extend(from.errors.iter().cloned());
@@ -42,12 +42,6 @@ fn add_memory(all: &mut Vec<Memory>, more: &Memory) {
     }
 }
 
-fn add_moved(into: &mut Moved, more: Moved) {
-    add(&mut into.count, more.count);
-    add(&mut into.bytes, more.bytes);
-    add(&mut into.ns, more.ns);
-}
-
 /// Sums all errors.
 pub fn sum_errors(all: &[Errors]) -> Option<Errors> {
     let count = all.iter().map(|errors| errors.count).sum();
@@ -58,7 +52,7 @@ pub fn sum_errors(all: &[Errors]) -> Option<Errors> {
 pub fn sum_copies(all: &[Copies]) -> Option<Copies> {
     let mut sum = Copies { direction: OTHER, asynchronous: true, ..Copies::default() };
     for copies in all {
-        add_moved(&mut sum.moved, copies.moved);
+        sum.moved.add(copies.moved);
         add_counts(&mut sum.sizes, &copies.sizes);
     }
     (!all.is_empty()).then_some(sum)

@@ -15,16 +15,16 @@ const CALLS: usize = DURATION_BOUNDS.len() + 3;
 const COPIES: usize = 2 + SIZE_BOUNDS.len() + 3 + DURATION_BOUNDS.len() + 3;
 /// Functions with durations, per process: those that do the program's GPU work, and all others. Programs call many of
 /// the others at startup, which would leave none for later ones.
-const MOST_WORKING: usize = 16;
-pub const MOST_FUNCTIONS: usize = 6;
+const MAX_WORKING: usize = 16;
+pub const MAX_FUNCTIONS: usize = 6;
 /// Names in "other" that are remembered, per kind and process: some programs create new kernels endlessly.
-const MOST_OTHER: usize = 4096;
+const MAX_OTHER: usize = 4096;
 /// Directions of copies, synchronous and asynchronous ones separately, per process.
-const MOST_COPIES: usize = 12;
+const MAX_COPIES: usize = 12;
 /// Errors by function and code, per process.
-const MOST_ERRORS: usize = 32;
+const MAX_ERRORS: usize = 32;
 /// Leak suspects per process.
-const MOST_SUSPECTS: usize = 5;
+const MAX_SUSPECTS: usize = 5;
 
 /// The parts of a process that have series.
 #[derive(Default)]
@@ -86,7 +86,7 @@ impl Room {
                 chosen.own.insert(key);
                 self.left -= series;
                 self.used += series;
-            } else if chosen.other.len() < MOST_OTHER {
+            } else if chosen.other.len() < MAX_OTHER {
                 chosen.other.insert(key);
             }
             fits
@@ -107,16 +107,16 @@ impl Own {
         let mut shown = Process { suspects: Vec::new(), ..process.clone() };
         // A label that is added later would be another series.
         let resolved = process.suspects.iter().filter(|suspect| !suspect.resolving);
-        shown.suspects = resolved.take(MOST_SUSPECTS).cloned().collect();
+        shown.suspects = resolved.take(MAX_SUSPECTS).cloned().collect();
 
         shown.errors.sort_by_key(|errors| std::cmp::Reverse(errors.count));
         let key = |errors: &Errors| (errors.function.clone(), errors.code.clone());
-        let (mine, rest) = room.part(shown.errors, key, &mut self.errors, MOST_ERRORS, 1);
+        let (mine, rest) = room.part(shown.errors, key, &mut self.errors, MAX_ERRORS, 1);
         shown.errors = mine;
         shown.errors.extend(sum_errors(&rest));
 
         let key = |copies: &Copies| (copies.direction, copies.asynchronous);
-        let (mine, rest) = room.part(shown.copies, key, &mut self.copies, MOST_COPIES, COPIES);
+        let (mine, rest) = room.part(shown.copies, key, &mut self.copies, MAX_COPIES, COPIES);
         shown.copies = mine;
         shown.copies.extend(sum_copies(&rest));
 
@@ -133,8 +133,8 @@ impl Own {
         // A function keeps its series, even if the program starts calling it directly later.
         let is_working = |calls: &mut Calls| calls.working && !self.calls.knows(&calls.function);
         let working = shown.calls.extract_if(.., is_working).collect();
-        let (mut mine, mut rest) = room.part(working, key, &mut self.working, MOST_WORKING, CALLS);
-        let (others, more) = room.part(shown.calls, key, &mut self.calls, MOST_FUNCTIONS, CALLS);
+        let (mut mine, mut rest) = room.part(working, key, &mut self.working, MAX_WORKING, CALLS);
+        let (others, more) = room.part(shown.calls, key, &mut self.calls, MAX_FUNCTIONS, CALLS);
         mine.extend(others);
         rest.extend(more);
         shown.calls = mine;

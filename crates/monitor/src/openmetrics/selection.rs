@@ -221,7 +221,7 @@ pub const SPACES: [Space; 3] = [Space::Device, Space::Managed, Space::Host];
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{ended::MOST_ENDED, own::MOST_FUNCTIONS},
+        super::{ended::MAX_ENDED, own::MAX_FUNCTIONS},
         *,
     };
     use crate::snapshot::{Calls, Kernel};
@@ -292,7 +292,7 @@ mod tests {
             calls.map(|calls| (calls.function.to_string(), calls.count)).collect()
         };
         let first = shown(selection.select(&with(&start), 0));
-        assert_eq!(first.len(), MOST_FUNCTIONS + 1);
+        assert_eq!(first.len(), MAX_FUNCTIONS + 1);
         assert_eq!(first.last(), Some(&(OTHER.to_owned(), 4400)));
         start.push(call("cudaLaunchKernel", true, 1));
         // A function in "other" turns out to be called directly.
@@ -341,7 +341,7 @@ mod tests {
         }
         for _ in 0..3 {
             let selected = selection.select(&[], 0);
-            assert!(selected.processes.len() <= MOST_ENDED + 1);
+            assert!(selected.processes.len() <= MAX_ENDED + 1);
             assert_eq!(selected.processes.iter().map(launches).sum::<u64>(), 30_000);
         }
         assert!(selection.used <= 20_000 / 4 * 3);

@@ -19,7 +19,7 @@ use super::Format;
 use crate::snapshot::site::fnv;
 
 /// The maximum length of a label value, in characters; template names can have any length.
-const LONGEST: usize = 400;
+const MAX_VALUE_LENGTH: usize = 400;
 
 /// The type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,9 +83,9 @@ impl Labels {
     }
 }
 
-/// Truncates to [`LONGEST`]; a truncated value ends in a hash of the whole, so that different values stay different.
+/// Truncates to [`MAX_VALUE_LENGTH`]; a truncated value ends in a hash of the whole, so that different values stay different.
 fn bounded(value: &str) -> std::borrow::Cow<'_, str> {
-    match value.char_indices().nth(LONGEST) {
+    match value.char_indices().nth(MAX_VALUE_LENGTH) {
         None => value.into(),
         Some((end, _)) => format!("{}…{:08x}", &value[..end], fnv(value.bytes()) as u32).into(),
     }
@@ -349,7 +349,7 @@ mod tests {
         let (one, two) = ("k".repeat(900) + "1", "k".repeat(900) + "2");
         let (one, two) = (Labels::default().with("k", &one), Labels::default().with("k", &two));
         assert_ne!(one, two);
-        assert!(one.0.chars().count() < LONGEST + 20);
+        assert!(one.0.chars().count() < MAX_VALUE_LENGTH + 20);
 
         let mut family = Family::new(&BYTES);
         family.push(Labels::default().with("k", "a\nb"), 1_u64);

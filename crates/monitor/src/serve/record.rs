@@ -28,12 +28,12 @@ use collect::{
 
 /// The length of a recording in seconds.
 const DEFAULT_SECONDS: f64 = 5.0;
-const MOST_SECONDS: f64 = 60.0;
+const MAX_SECONDS: f64 = 60.0;
 /// The largest recording that is sent: it is in memory meanwhile.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 /// The length of a token.
-const SHORTEST_TOKEN: usize = 16;
-const LONGEST_TOKEN: u64 = 4096;
+const MIN_TOKEN_LENGTH: usize = 16;
+const MAX_TOKEN_BYTES: u64 = 4096;
 
 /// Recordings on request.
 pub struct Remote {
@@ -107,8 +107,8 @@ fn start(request: &Request, latest: &mut Option<Latest>) -> Result<String, (u16,
     let pid = pid.ok_or((400, "the pid is missing: use /record?pid=PID&seconds=SECONDS".to_owned()))?;
     let seconds = match request.parameter("seconds").map(str::parse::<f64>) {
         None => DEFAULT_SECONDS,
-        Some(Ok(seconds)) if seconds > 0.0 && seconds <= MOST_SECONDS => seconds,
-        Some(_) => return Err((400, format!("seconds: expected a number from 0 to {MOST_SECONDS}"))),
+        Some(Ok(seconds)) if seconds > 0.0 && seconds <= MAX_SECONDS => seconds,
+        Some(_) => return Err((400, format!("seconds: expected a number from 0 to {MAX_SECONDS}"))),
     };
     if let Some(Latest { state: State::Running(running), id, .. }) = latest {
         return Err((
@@ -156,11 +156,11 @@ impl Latest {
 fn read(path: &Path) -> anyhow::Result<Arc<[u8]>> {
     let file = File::open(path)?;
     let size = file.metadata()?.len();
-    if size > MOST_BYTES {
-        bail!("it has {} MiB, more than the limit of {} MiB: record fewer seconds", size >> 20, MOST_BYTES >> 20);
+    if size > MAX_BYTES {
+        bail!("it has {} MiB, more than the limit of {} MiB: record fewer seconds", size >> 20, MAX_BYTES >> 20);
     }
     let mut bytes = Vec::with_capacity(size as usize);
-    file.take(MOST_BYTES).read_to_end(&mut bytes)?;
+    file.take(MAX_BYTES).read_to_end(&mut bytes)?;
     Ok(bytes.into())
 }
 
@@ -180,11 +180,11 @@ fn read_token(path: &Path) -> anyhow::Result<String> {
         bail!("the file with the token must belong to root, and nobody else may read or write it (chmod 600)");
     }
     let mut text = String::new();
-    file.take(LONGEST_TOKEN).read_to_string(&mut text)?;
+    file.take(MAX_TOKEN_BYTES).read_to_string(&mut text)?;
     let token = text.trim();
-    if token.len() < SHORTEST_TOKEN || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+    if token.len() < MIN_TOKEN_LENGTH || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         bail!(
-            "the token must have at least {SHORTEST_TOKEN} characters without blanks: remove the file to get a new one"
+            "the token must have at least {MIN_TOKEN_LENGTH} characters without blanks: remove the file to get a new one"
         );
     }
     Ok(token.to_owned())

@@ -3,7 +3,7 @@
 use std::{
     fs, io,
     os::{
-        fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+        fd::{AsRawFd, OwnedFd, RawFd},
         unix::fs::MetadataExt,
     },
     sync::{
@@ -13,6 +13,8 @@ use std::{
     },
     time::{Duration, Instant},
 };
+
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::endpoints::Source;
 use crate::{
@@ -55,21 +57,13 @@ pub struct Scrapes {
 impl Scrapes {
     /// Creates an empty queue.
     pub fn new(limits: Limits) -> io::Result<Self> {
-        // SAFETY: a new descriptor, checked and not owned elsewhere.
-        let wakeup = unsafe {
-            let wakeup = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
-            if wakeup < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            OwnedFd::from_raw_fd(wakeup)
-        };
         Ok(Self {
             waiting: Mutex::default(),
             exposition: Mutex::new(Exposition::new(limits)),
             problem: Mutex::new(Some("the monitor is starting".to_owned())),
             maps: Mutex::default(),
             last_map: Mutex::default(),
-            wakeup,
+            wakeup: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             last_round: AtomicU64::new(bpf::now()),
             closed: AtomicBool::new(false),
         })
@@ -83,9 +77,8 @@ impl Scrapes {
     /// Records that the main loop is alive, and returns the waiting scrapes.
     pub fn waiting(&self) -> Vec<mpsc::SyncSender<TimedSnapshot>> {
         self.last_round.store(bpf::now(), Ordering::Relaxed);
-        let mut count = 0_u64;
-        // SAFETY: reads the 8 bytes of an eventfd, which may be empty.
-        unsafe { libc::read(self.wakeup.as_raw_fd(), (&raw mut count).cast(), 8) };
+        // It fails if nothing has been written.
+        let _ = rustix::io::read(&self.wakeup, &mut [0; 8]);
         std::mem::take(&mut *lock(&self.waiting))
     }
 
@@ -131,13 +124,10 @@ impl Scrapes {
         self.ring();
         made.recv_timeout(TIMEOUT).ok()
     }
-}
 
-impl Scrapes {
+    /// Wakes the main loop.
     fn ring(&self) {
-        let one = 1_u64;
-        // SAFETY: writes the 8 bytes that an eventfd expects.
-        unsafe { libc::write(self.wakeup.as_raw_fd(), (&raw const one).cast(), 8) };
+        let _ = rustix::io::write(&self.wakeup, &1_u64.to_ne_bytes());
     }
 }
 

@@ -9,7 +9,7 @@ use crate::snapshot::{
 };
 
 /// The maximum length of the filter.
-const LONGEST_FILTER: usize = 64;
+const MAX_FILTER: usize = 64;
 
 /// Whether to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,7 +213,7 @@ impl App {
             KeyCode::Backspace => {
                 self.filter.pop();
             }
-            KeyCode::Char(c) if !c.is_control() && self.filter.chars().count() < LONGEST_FILTER => self.filter.push(c),
+            KeyCode::Char(c) if !c.is_control() && self.filter.chars().count() < MAX_FILTER => self.filter.push(c),
             _ => {}
         }
     }

@@ -3,13 +3,16 @@
 use ratatui::{
     Frame,
     crossterm::event::KeyCode,
-    layout::Rect,
-    style::{Color, Modifier, Style},
+    style::Color,
     text::Line,
-    widgets::{Block, Borders, Clear, List, ListState},
+    widgets::{Block, Borders, List, ListState},
 };
 
-use super::{App, column::Column};
+use super::{
+    App,
+    column::Column,
+    parts::{BOLD, clear_centre},
+};
 
 /// The columns of the list.
 const WIDTH: u16 = 58;
@@ -49,14 +52,11 @@ impl App {
             Line::from(format!("[{mark}] {:<15}{}{room}", column.name(), column.meaning()))
         };
         let lines: Vec<Line<'_>> = choices().map(line).collect();
-        let whole = frame.area();
-        let (width, height) = (WIDTH.min(whole.width), (lines.len() as u16 + 2).min(whole.height));
-        let area = Rect { x: (whole.width - width) / 2, y: (whole.height - height) / 2, width, height };
-        frame.render_widget(Clear, area);
+        let area = clear_centre(frame, WIDTH, lines.len());
         let list = List::new(lines)
             .block(Block::default().borders(Borders::ALL).title(" columns "))
             .highlight_symbol("> ")
-            .highlight_style(Style::new().add_modifier(Modifier::BOLD).bg(Color::DarkGray));
+            .highlight_style(BOLD.bg(Color::DarkGray));
         frame.render_stateful_widget(list, area, &mut ListState::default().with_selected(Some(row)));
     }
 }

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},
-    style::{Color, Modifier, Style},
+    style::{Color, Style},
     text::{Line, Span},
     widgets::Paragraph,
 };
@@ -15,10 +15,13 @@ use text::{
     units::{bytes, count, counted, time},
 };
 
-use super::{App, view::cut};
+use super::{
+    App,
+    parts::{BOLD, DIM},
+};
 use crate::{
-    console::{byte_rate, rate, shape, speed, unseen_text},
-    snapshot::{Process, rates::Pace, site::site},
+    console::{byte_rate, cut, rate, shape, speed, unseen_text},
+    snapshot::{Process, nanoseconds, rates::Pace, site::site},
 };
 
 /// Rows of each section.
@@ -29,10 +32,7 @@ const FRAMES: usize = 12;
 /// The width from which the shape of kernels is shown beside their names.
 const SHAPES: usize = 90;
 /// The width of a direction of copies, such as `HtoD, async`.
-const LONGEST_DIRECTION: usize = 11;
-
-const DIM: Style = Style::new().add_modifier(Modifier::DIM);
-const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+const MAX_DIRECTION: usize = 11;
 
 impl App {
     pub(super) fn draw_detail(&self, frame: &mut Frame<'_>, area: Rect, pace: &Pace<'_>) {
@@ -139,7 +139,7 @@ fn suspects(process: &Process, width: usize, lines: &mut Vec<Line<'static>>) {
             shrunk => format!(" (-{})", bytes(shrunk.unsigned_abs())),
         };
         let colour = if suspect.growth > 0 && suspect.remark.is_empty() { Color::Red } else { Color::Reset };
-        let age = time(u64::try_from(suspect.oldest.as_nanos()).unwrap_or(u64::MAX));
+        let age = time(nanoseconds(suspect.oldest));
         let live = format!("{:>11}{growth}", bytes(suspect.bytes));
         let text = format!(
             "  {}: {} by {}, the oldest {age} old",
@@ -147,7 +147,7 @@ fn suspects(process: &Process, width: usize, lines: &mut Vec<Line<'static>>) {
             counted(suspect.count, "allocation", "allocations"),
             printable(&suspect.function),
         );
-        let text = cut(text, width.saturating_sub(live.chars().count()));
+        let text = cut(&text, Some(width.saturating_sub(live.chars().count())));
         lines.push(Line::from(vec![Span::styled(live, Style::new().fg(colour)), Span::raw(text)]));
         if !suspect.remark.is_empty() {
             lines.push(Line::styled(format!("{:13}{}", "", suspect.remark), DIM));
@@ -165,7 +165,7 @@ fn copies(pace: &Pace<'_>, width: usize, lines: &mut Vec<Line<'static>>) {
     }
     let row = |[rate, per_second, moved, number, speed]: [&str; 5], direction: &str| {
         let cells = [(rate, 18), (per_second, 10), (moved, 10), (number, 10), (speed, 13)];
-        format!("{}  {direction}", row(&cells, width.saturating_sub(2 + LONGEST_DIRECTION)))
+        format!("{}  {direction}", row(&cells, width.saturating_sub(2 + MAX_DIRECTION)))
     };
     heading(lines, "Copies", &row(["rate", "copies/s", "bytes", "copies", "while in call"], "direction"));
     for copies in &pace.process.copies {

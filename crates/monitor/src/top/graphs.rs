@@ -3,7 +3,7 @@
 use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},
-    style::{Color, Modifier, Style},
+    style::{Color, Style},
     text::{Line, Span},
     widgets::{Block, Sparkline},
 };
@@ -13,6 +13,7 @@ use super::{
     App,
     column::gpus,
     history::{Bar, Ring},
+    parts::DIM,
 };
 use crate::{
     console::{byte_rate, rate},
@@ -23,8 +24,6 @@ use crate::{
 const LEAST_ROWS: u16 = 3;
 /// The least columns of a graph: its title must not be cut.
 const LEAST_COLUMNS: u16 = 20;
-
-const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 
 /// One graph.
 struct Graph<'a> {

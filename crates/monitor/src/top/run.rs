@@ -28,7 +28,7 @@ pub fn run(options: Options, interval: Duration, seconds: f64, columns: &[Column
     health::limit_heaps();
     let signals = Signals::take().context("cannot set up signal handling")?;
     let scrapes = Arc::new(Scrapes::new(options.limits).context("cannot create snapshots")?);
-    let mut monitor = Monitor::start(options, signals, Some(scrapes.clone()))?;
+    let mut monitor = Monitor::start(options, signals, scrapes.clone())?;
     let view = View { app: App::new(columns), scrapes: scrapes.clone(), recorder: Recorder::new(seconds), interval };
     let view = thread::Builder::new().name("top".into()).spawn(move || view.run());
     let view = view.context("cannot start the thread for the terminal")?;

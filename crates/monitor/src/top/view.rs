@@ -11,7 +11,7 @@
 use ratatui::{
     Frame,
     layout::{Alignment, Constraint, Layout, Rect},
-    style::{Color, Modifier, Style},
+    style::{Color, Style},
     text::{Line, Span},
     widgets::{Block, Borders, Clear, Gauge, Paragraph, Row, Table, TableState, Wrap},
 };
@@ -24,15 +24,19 @@ use super::{
     App,
     app::Pane,
     column::{Column, Shown, title},
+    parts::{BOLD, DIM, clear_centre},
 };
-use crate::snapshot::{
-    Device,
-    rates::{Pace, errors},
-    utc::stamp,
+use crate::{
+    console::cut,
+    snapshot::{
+        Device,
+        rates::{Pace, errors},
+        utc::stamp,
+    },
 };
 
 /// Maximum number of GPUs shown.
-const MOST_DEVICES: usize = 8;
+const MAX_DEVICES: usize = 8;
 /// The keys, as many as fit.
 const HINTS: [&str; 4] = [
     "q quit  ↑↓ select  Enter details  t history  r record  s sort  c columns  / filter  ? help",
@@ -46,14 +50,11 @@ const DETAIL_HINTS: [&str; 3] =
 const FILTER_HINTS: [&str; 2] = ["Enter apply  Esc clear", "Esc clear"];
 const CHOICE_HINTS: [&str; 2] = ["↑↓ select  Space show or hide  Esc close", "Esc close"];
 
-const DIM: Style = Style::new().add_modifier(Modifier::DIM);
-const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
-
 impl App {
     /// Draws the screen.
     pub fn draw(&self, frame: &mut Frame<'_>) {
         let rows = self.rows();
-        let devices = self.now.devices.len().min(MOST_DEVICES) as u16;
+        let devices = self.now.devices.len().min(MAX_DEVICES) as u16;
         let closed = self.pane == Pane::Closed || rows.is_empty();
         let pane = if closed { Constraint::Length(0) } else { Constraint::Percentage(60) };
         let [head, gpus, table, selected, foot] = Layout::vertical([
@@ -65,7 +66,7 @@ impl App {
         ])
         .areas(frame.area());
         self.draw_head(frame, head);
-        for (line, device) in self.now.devices.iter().take(MOST_DEVICES).enumerate() {
+        for (line, device) in self.now.devices.iter().take(MAX_DEVICES).enumerate() {
             let area = Rect { y: gpus.y.saturating_add(line as u16), height: 1, ..gpus };
             draw_device(frame, area.intersection(gpus), device);
         }
@@ -94,8 +95,8 @@ impl App {
             let text = format!("  {} not counted", counted(lost, "call", "calls"));
             spans.push(Span::styled(text, Style::new().fg(Color::Yellow)));
         }
-        if self.now.devices.len() > MOST_DEVICES {
-            spans.push(Span::raw(format!("  {MOST_DEVICES} of {} GPUs shown", self.now.devices.len())));
+        if self.now.devices.len() > MAX_DEVICES {
+            spans.push(Span::raw(format!("  {MAX_DEVICES} of {} GPUs shown", self.now.devices.len())));
         }
         if self.paused {
             spans.push(Span::styled("  paused", Style::new().fg(Color::Yellow)));
@@ -189,21 +190,13 @@ impl App {
         let fits = |hint: &&&str| text.chars().count() + 2 + hint.chars().count() <= width;
         let hint = hints.iter().find(fits).or(hints.last()).copied().unwrap_or_default();
         let room = width.saturating_sub(hint.chars().count() + 2);
-        let text = cut(text, room);
+        let text = cut(&text, Some(room));
         frame.render_widget(Line::styled(text, if self.message.is_empty() { DIM } else { BOLD }), area);
         let length = (hint.chars().count() as u16).min(area.width);
         let right = Rect { x: area.x + area.width - length, width: length, ..area };
         frame.render_widget(Clear, right);
         frame.render_widget(Line::styled(hint, DIM), right);
     }
-}
-
-/// Cuts a text that is too long, and marks it.
-pub(super) fn cut(text: String, room: usize) -> String {
-    if text.chars().count() <= room {
-        return text;
-    }
-    text.chars().take(room.saturating_sub(1)).chain(['…']).collect()
 }
 
 fn draw_device(frame: &mut Frame<'_>, area: Rect, device: &Device) {
@@ -269,11 +262,7 @@ fn draw_help(frame: &mut Frame<'_>) {
         .iter()
         .map(|(key, what)| Line::from(vec![Span::styled(format!(" {key:<14}"), BOLD), Span::raw(*what)]))
         .collect();
-    let whole = frame.area();
-    let width = 60.min(whole.width);
-    let height = (lines.len() as u16 + 2).min(whole.height);
-    let area = Rect { x: (whole.width - width) / 2, y: (whole.height - height) / 2, width, height };
-    frame.render_widget(Clear, area);
+    let area = clear_centre(frame, 60, lines.len());
     let block = Block::default().borders(Borders::ALL).title(" keys ");
     frame.render_widget(Paragraph::new(lines).block(block), area);
 }

@@ -32,11 +32,11 @@ pub fn add(process: &mut Process, sums: &[&Sum], state: &State) {
             Some(Role::Copy) => {
                 let key = (direction(function, sum.class), function.name.contains("Async"));
                 let (all, sizes, durations) = copies.entry(key).or_default();
-                *all = plus(*all, moved);
+                all.add(moved);
                 merge(sizes, &sum.sizes);
                 merge(durations, &sum.buckets);
             }
-            Some(Role::Set) => process.sets = plus(process.sets, moved),
+            Some(Role::Set) => process.sets.add(moved),
             Some(Role::GraphLaunch) => process.graph_launches += sum.count,
             Some(Role::Launch) if function.known.is_some_and(|known| known.launches().is_none()) => {
                 process.other_launches += sum.count;
@@ -95,10 +95,6 @@ fn name(direction: Direction) -> &'static str {
         Direction::Default => "Default",
         Direction::Peer => "PtoP",
     }
-}
-
-fn plus(a: Moved, b: Moved) -> Moved {
-    Moved { count: a.count + b.count, bytes: a.bytes + b.bytes, ns: a.ns + b.ns }
 }
 
 fn merge(sums: &mut Vec<u64>, counts: &[u64]) {

@@ -19,17 +19,17 @@ use super::{
 };
 
 /// The number of ended processes not yet in a snapshot above which a snapshot is made.
-const MOST_ENDED: usize = 256;
-/// The most stacks kept.
-const MOST_STACKS: usize = 32_768;
+const MAX_ENDED: usize = 256;
+/// The maximum number of stacks kept.
+const MAX_STACKS: usize = 32_768;
 /// The number of watched library files above which unused ones are searched for.
-const MOST_LIBRARIES: usize = 64;
+const MAX_LIBRARIES: usize = 64;
 
 impl Monitor {
     /// Removes everything that is due for removal.
     pub fn forget(&mut self) {
         let ended = self.collector.sink.processes.values().filter(|known| known.ended && !known.reported).count();
-        if self.periodic.often.elapsed() < OFTEN && ended <= MOST_ENDED {
+        if self.periodic.often.elapsed() < OFTEN && ended <= MAX_ENDED {
             return;
         }
         self.periodic.often = Instant::now();
@@ -37,11 +37,9 @@ impl Monitor {
         self.update_health();
         let seldom = self.periodic.seldom.elapsed() >= SELDOM;
         // Without a scrape, make a snapshot anyway: later scrapes need the last numbers.
-        if ended > MOST_ENDED || (seldom && ended > 0) {
+        if ended > MAX_ENDED || (seldom && ended > 0) {
             let snapshot = self.snapshot();
-            if let Some(scrapes) = &self.scrapes {
-                scrapes.observe(&snapshot);
-            }
+            self.scrapes.observe(&snapshot);
             if let Some(display) = &mut self.display {
                 display.observe(&snapshot);
             }
@@ -83,7 +81,7 @@ impl Monitor {
 
     /// Updates the state that health checks report.
     fn update_health(&mut self) {
-        let (Some(scrapes), Some(trace)) = (&self.scrapes, &self.collector.trace) else { return };
+        let Some(trace) = &self.collector.trace else { return };
         let findings = Findings {
             libraries: trace.libraries.count() as u64,
             refused: trace.refused.as_deref(),
@@ -91,7 +89,7 @@ impl Monitor {
             lost: &self.periodic.lost,
             full: self.periodic.full.clone(),
         };
-        scrapes.set_problem(self.periodic.check.problem(&findings, Instant::now()));
+        self.scrapes.set_problem(self.periodic.check.problem(&findings, Instant::now()));
     }
 
     fn forget_ended(&mut self) {
@@ -153,7 +151,7 @@ impl Monitor {
                 collector.recorder.forget_site(site);
             }
         }
-        if collector.sink.stacks() > MOST_STACKS {
+        if collector.sink.stacks() > MAX_STACKS {
             let live: Vec<&Site> = sites.iter().filter(|site| site.count > 0).collect();
             let mut keep: HashSet<StackId> = live.iter().map(|site| StackId(site.stack)).collect();
             for site in &live {
@@ -174,7 +172,7 @@ impl Monitor {
             pythons.forget_files(&known);
         }
         if let Some(trace) = &mut collector.trace
-            && trace.libraries.remembered() > MOST_LIBRARIES
+            && trace.libraries.remembered() > MAX_LIBRARIES
         {
             let mapped = mapped(&trace.libraries);
             trace.libraries.forget_all_but(&mapped, &mut collector.recorder);

@@ -1,7 +1,7 @@
 //! Builds a snapshot from the sums in the kernel.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -10,14 +10,10 @@ use collect::calls::pausable::Pausable;
 use cuda::calls::Role;
 use model::event::ProcessId;
 
-use super::{
-    calls, choice, health, kernels,
-    main_loop::Monitor,
-    suspects::{self, Held, Key},
-};
+use super::{calls, choice, health, kernels, main_loop::Monitor, suspects};
 use crate::{
     config::Options,
-    snapshot::{Device, Health, Kinds, Memory, Moved, Process, Snapshot, Space},
+    snapshot::{Health, Kinds, Memory, Moved, Process, Snapshot},
 };
 
 /// The log message for processes that were not tracked completely.
@@ -119,12 +115,13 @@ impl Monitor {
             }
         }
         processes.sort_by_key(|process| (process.pid, process.id));
-        self.mark_growth(&held, now);
+        // Growth is measured over one display interval, regardless of how often the metrics are scraped.
+        self.growth.mark(&held, now, self.options.display_interval.unwrap_or(Duration::from_secs(10)));
         Snapshot {
             time_ns: now,
             unix_ns: unix_now(),
             processes,
-            devices: self.devices(),
+            devices: self.nvml.as_ref().map(nvml::Sampler::devices).unwrap_or_default(),
             kinds,
             health: self.health(maps),
         }
@@ -154,19 +151,6 @@ impl Monitor {
         }
     }
 
-    /// Marks growth. It is measured over one display interval, regardless of how often the metrics are scraped.
-    fn mark_growth(&mut self, held: &BTreeMap<Key, Held>, now: u64) {
-        let interval = self.options.display_interval.unwrap_or(Duration::from_secs(10));
-        if now.saturating_sub(self.growth_marked) >= interval.as_nanos() as u64 {
-            self.growth.mark(held);
-            self.growth_marked = now;
-        }
-    }
-
-    fn devices(&self) -> Vec<Device> {
-        self.nvml.as_ref().map(nvml::Sampler::devices).unwrap_or_default()
-    }
-
     fn health(&self, maps: Vec<(&'static str, u64, u64)>) -> Health {
         let collector = &self.collector;
         let trace = collector.trace.as_ref();
@@ -189,10 +173,16 @@ impl Monitor {
 
     /// Returns what was lost, by kind.
     pub fn lost(&self) -> Vec<(&'static str, u64)> {
-        let collector = &self.collector;
-        let mappings = collector.mappings.as_ref().map_or(0, bpf::Mappings::lost);
-        let (stacks, names) = (collector.unwinding.raw_dropped(), collector.sink.names_refused);
-        health::lost(&collector.recorder.losses(), mappings, stacks, names)
+        let (collector, losses) = (&self.collector, self.collector.recorder.losses());
+        vec![
+            ("sums", losses.sums),
+            ("deep_calls", losses.deep_calls),
+            ("names", losses.calls + collector.sink.names_refused),
+            ("stacks", losses.stacks + losses.walks + collector.unwinding.raw_dropped()),
+            ("processes", losses.processes),
+            ("mappings", collector.mappings.as_ref().map_or(0, bpf::Mappings::lost)),
+            ("reads", losses.unread),
+        ]
     }
 }
 
@@ -230,7 +220,7 @@ fn spaces(sums: &[&MemorySum]) -> Vec<Memory> {
         untracked: sum.untracked,
     };
     let mut all: Vec<Memory> = sums.iter().map(memory).collect();
-    all.sort_by_key(|memory: &Memory| -> Space { memory.space });
+    all.sort_by_key(|memory| memory.space);
     all
 }
 

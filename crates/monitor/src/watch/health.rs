@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::{CostProgram, Losses, ProgramCost};
+use bpf::{CostProgram, ProgramCost};
 use collect::process::cpu_time;
 
 /// Returns the CPU time used by this process, in seconds.
@@ -43,19 +43,6 @@ pub fn limit_heaps() {
 pub fn trim_heap() {
     // SAFETY: takes no pointers, and may be called at any time.
     unsafe { libc::malloc_trim(0) };
-}
-
-/// Returns what was lost, by kind.
-pub fn lost(losses: &Losses, mappings: u64, stacks: u64, names: u64) -> Vec<(&'static str, u64)> {
-    vec![
-        ("sums", losses.sums),
-        ("deep_calls", losses.deep_calls),
-        ("names", losses.calls + names),
-        ("stacks", losses.stacks + losses.walks + stacks),
-        ("processes", losses.processes),
-        ("mappings", mappings),
-        ("reads", losses.unread),
-    ]
 }
 
 /// Says what a loss of this kind means for the user.

@@ -13,10 +13,10 @@ use model::event::{Mapping, ProcessId};
 use super::{namer::Namer, state::State};
 use crate::snapshot::{Kernel, Process};
 
-/// The most kernels of one process in a snapshot.
-const MOST: usize = 1024;
-/// The most handles of one process whose names are requested.
-const MOST_REQUESTED: usize = 1 << 16;
+/// The maximum number of kernels of one process in a snapshot.
+const MAX_KERNELS: usize = 1024;
+/// The maximum number of handles of one process whose names are requested.
+const MAX_REQUESTED: usize = 1 << 16;
 
 /// Adds launches to the snapshot of a process. Kernels with the same name are merged.
 pub fn add(process: &mut Process, id: ProcessId, sums: &[&KernelSum], state: &mut State, namer: &Namer) {
@@ -61,7 +61,7 @@ pub fn add(process: &mut Process, id: ProcessId, sums: &[&KernelSum], state: &mu
     process.other_launches += state.processes.get(&id).map_or(0, |known| known.evicted_launches);
     process.kernels = by_name.into_values().collect();
     process.kernels.sort_by(|a, b| b.launches.cmp(&a.launches).then_with(|| a.name.cmp(&b.name)));
-    for other in process.kernels.drain(MOST.min(process.kernels.len())..) {
+    for other in process.kernels.drain(MAX_KERNELS.min(process.kernels.len())..) {
         process.other_launches += other.launches;
         process.unlisted.extend(other.by_address);
     }
@@ -93,7 +93,7 @@ fn request(id: ProcessId, mut stubs: Vec<u64>, state: &mut State, namer: &Namer)
 }
 
 fn is_unrequested(id: ProcessId, handle: u64, state: &State) -> bool {
-    let room = |requested: &HashSet<u64>| requested.len() < MOST_REQUESTED && !requested.contains(&handle);
+    let room = |requested: &HashSet<u64>| requested.len() < MAX_REQUESTED && !requested.contains(&handle);
     state.processes.get(&id).is_some_and(|known| room(&known.requested_handles))
 }
 

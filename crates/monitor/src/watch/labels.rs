@@ -11,12 +11,12 @@ use std::{
     time::Duration,
 };
 
-/// The most bytes read from a file that a process controls, and the most kept of its command.
-const MOST_READ: u64 = 1 << 20;
-const MOST_KEPT: usize = 200;
+/// The maximum number of bytes read from a file that a process controls, and of characters kept of its command.
+const MAX_READ: u64 = 1 << 20;
+const MAX_KEPT: usize = 200;
 /// How long to wait for a process that blocks reads of its memory, and how many such reads may be pending.
 const TIMEOUT: Duration = Duration::from_millis(50);
-const MOST_STUCK: usize = 8;
+const MAX_STUCK: usize = 8;
 
 /// Labels of a process; empty where unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub fn read(pid: u32) -> Labels {
 /// The read runs on its own thread, and its result is used if it arrives in time.
 fn with_timeout<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     static READING: AtomicUsize = AtomicUsize::new(0);
-    if READING.fetch_add(1, Ordering::Relaxed) >= MOST_STUCK {
+    if READING.fetch_add(1, Ordering::Relaxed) >= MAX_STUCK {
         READING.fetch_sub(1, Ordering::Relaxed);
         return None;
     }
@@ -73,7 +73,7 @@ fn with_timeout<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) ->
 fn read_words(pid: u32, file: &str) -> Vec<u8> {
     let mut words = Vec::new();
     if let Ok(file) = File::open(format!("/proc/{pid}/{file}")) {
-        let _ = file.take(MOST_READ).read_to_end(&mut words);
+        let _ = file.take(MAX_READ).read_to_end(&mut words);
     }
     words
 }
@@ -83,7 +83,7 @@ fn command(words: &[u8]) -> String {
     let (program, rest) = words.split_once('\0').unwrap_or((&words, ""));
     let program = program.rsplit('/').next().unwrap_or_default();
     let command = format!("{program} {}", rest.replace('\0', " "));
-    command.trim_end().chars().take(MOST_KEPT).collect()
+    command.trim_end().chars().take(MAX_KEPT).collect()
 }
 
 /// PyTorch checks only whether the variable is set, not its value.
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(command(b"/usr/bin/python3\0train.py\0--steps\x005\0"), "python3 train.py --steps 5");
         assert_eq!(command(b"worker\0"), "worker");
         assert_eq!(command(b""), "");
-        assert_eq!(command(&[b'x'; 1000]).len(), MOST_KEPT);
+        assert_eq!(command(&[b'x'; 1000]).len(), MAX_KEPT);
     }
 
     /// Check that the variable is distinguished from others.

@@ -17,7 +17,7 @@ const TRAP_NS: u64 = 1_400;
 /// The shortest time over which the cost is measured.
 const WINDOW: Duration = Duration::from_secs(1);
 /// The longest time without these counts.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 const NOTE: &str = "launches, copies and errors are counted only part of the time, to stay within --max-overhead: \
     divide rates by the share of time not in warpscope_paused_seconds_total";
@@ -101,7 +101,7 @@ fn figures(collector: &Collector<State>) -> Figures {
 /// `None` if the window is within the budget. All in percent.
 fn pause_after(window: Duration, cost: f64, rest: f64, budget: f64) -> Option<Duration> {
     let windows = if rest < budget { (cost - budget) / (budget - rest) } else { f64::INFINITY };
-    (cost > budget).then(|| window.mul_f64(windows.min(1e6)).clamp(WINDOW, LONGEST_PAUSE))
+    (cost > budget).then(|| window.mul_f64(windows.min(1e6)).clamp(WINDOW, MAX_PAUSE))
 }
 
 #[cfg(test)]
@@ -117,8 +117,8 @@ mod tests {
         assert_eq!(pause_after(window, 12.0, 0.0, 3.0), Some(Duration::from_secs(3)));
         assert_eq!(pause_after(window, 12.0, 1.5, 3.0), Some(Duration::from_secs(6)), "mean: (12 + 6 * 1.5) / 7 = 3");
         assert_eq!(pause_after(window, 3.1, 0.0, 3.0), Some(WINDOW));
-        assert_eq!(pause_after(window, 1e9, 0.0, 3.0), Some(LONGEST_PAUSE));
-        assert_eq!(pause_after(window, 4.0, 3.5, 3.0), Some(LONGEST_PAUSE), "no pause is long enough");
+        assert_eq!(pause_after(window, 1e9, 0.0, 3.0), Some(MAX_PAUSE));
+        assert_eq!(pause_after(window, 4.0, 3.5, 3.0), Some(MAX_PAUSE), "no pause is long enough");
     }
 
     /// The cost relates to the CPU time of the processes, or to the time that passed if they used less.

@@ -32,7 +32,7 @@ use crate::{config::Options, console::display::Display, serve::Scrapes};
 /// Rings are small: sums do not use them, and each stack and name is sent only once.
 const RING_BYTES: u32 = 2 << 20;
 const RAW_RING_BYTES: u32 = 1 << 20;
-/// The longest and the shortest sleep of the loop.
+/// The maximum and the minimum sleep of the loop.
 const IDLE: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -42,10 +42,9 @@ pub struct Monitor {
     pub options: Options,
     pub namer: Namer,
     pub nvml: Option<nvml::Sampler>,
-    pub scrapes: Option<Arc<Scrapes>>,
+    pub scrapes: Arc<Scrapes>,
     pub display: Option<Display>,
     pub growth: Growth,
-    pub growth_marked: u64,
     /// Kernels evicted from the kernel's map.
     pub evicted: u64,
     pub periodic: Periodic,
@@ -73,7 +72,7 @@ pub fn check(options: &Options) -> anyhow::Result<()> {
 
 impl Monitor {
     /// Starts watching what is running now.
-    pub fn start(options: Options, signals: Signals, scrapes: Option<Arc<Scrapes>>) -> anyhow::Result<Self> {
+    pub fn start(options: Options, signals: Signals, scrapes: Arc<Scrapes>) -> anyhow::Result<Self> {
         let all = options.pids.is_empty();
         let tracing = Tracing {
             sums_only: true,
@@ -121,7 +120,6 @@ impl Monitor {
             scrapes,
             display: None,
             growth: Growth::default(),
-            growth_marked: 0,
             evicted: 0,
             periodic: Periodic::new(),
             rescan: Rescan::new(),
@@ -130,9 +128,7 @@ impl Monitor {
         monitor.ask_nvml();
         monitor.watch_given()?;
         monitor.find_processes();
-        if let Some(scrapes) = &monitor.scrapes {
-            scrapes.set_problem(None);
-        }
+        monitor.scrapes.set_problem(None);
         Ok(monitor)
     }
 
@@ -176,14 +172,13 @@ impl Monitor {
         loop {
             // Read before gathering: a reply must include everything that a program did before the request. A request
             // that arrives during gathering waits for the next round.
-            let waiting = self.scrapes.as_ref().map(|scrapes| scrapes.waiting()).unwrap_or_default();
+            let waiting = self.scrapes.waiting();
             let busy = self.collector.gather();
             let all_ended = self.accept_names();
-            for wanted in self.scrapes.as_ref().map(|scrapes| scrapes.map_requests()).unwrap_or_default() {
+            for wanted in self.scrapes.map_requests() {
                 let _ = wanted.answer.try_send(self.map(wanted.pid));
             }
-            let closed = self.scrapes.as_ref().is_some_and(|scrapes| scrapes.is_closed());
-            let stop = self.collector.signals.stop_requested() || closed;
+            let stop = self.collector.signals.stop_requested() || self.scrapes.is_closed();
             let display_due = self.options.display_interval.is_some_and(|_| stop || Instant::now() >= next_display);
             if display_due || all_ended || !waiting.is_empty() {
                 let begun = Instant::now();
@@ -194,8 +189,8 @@ impl Monitor {
                     Some(display) => display.observe(&snapshot),
                     None => {}
                 }
-                if let (true, Some(scrapes)) = (waiting.is_empty(), &self.scrapes) {
-                    scrapes.observe(&snapshot);
+                if waiting.is_empty() {
+                    self.scrapes.observe(&snapshot);
                 }
                 for scrape in waiting {
                     let _ = scrape.try_send((snapshot.clone(), took));
@@ -221,7 +216,7 @@ impl Monitor {
                 let left = next.min(self.periodic.next()).saturating_duration_since(Instant::now());
                 // Handle bursts together.
                 self.pause();
-                self.collector.sleep(left.min(IDLE), self.scrapes.as_ref().map(|scrapes| scrapes.descriptor()));
+                self.collector.sleep(left.min(IDLE), Some(self.scrapes.descriptor()));
             }
         }
     }
@@ -229,9 +224,8 @@ impl Monitor {
     /// Waits briefly so that bursts are read together: on a busy machine files are mapped all the time. Only a scrape
     /// ends the wait.
     fn pause(&self) {
-        let wakeup = self.scrapes.as_ref().map_or(-1, |scrapes| scrapes.descriptor());
-        let mut wait_on = libc::pollfd { fd: wakeup, events: libc::POLLIN, revents: 0 };
-        // SAFETY: one descriptor of our own, or none.
+        let mut wait_on = libc::pollfd { fd: self.scrapes.descriptor(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one descriptor of our own.
         unsafe { libc::poll(&raw mut wait_on, 1, PAUSE.as_millis() as libc::c_int) };
     }
 

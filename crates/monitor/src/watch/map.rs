@@ -12,8 +12,8 @@ use model::event::{ProcessId, StackId};
 use super::{choice, main_loop::Monitor, suspects};
 use crate::map::{Allocation, Map};
 
-/// The most rows of a map; beyond it the smallest allocations are left out.
-const MOST: usize = 10_000;
+/// The maximum number of rows of a map; beyond it the smallest allocations are left out.
+const MAX_ROWS: usize = 10_000;
 
 impl Monitor {
     /// Returns the live allocations of a process; `None` if it is not watched.
@@ -23,7 +23,7 @@ impl Monitor {
         let mut all = self.collector.recorder.allocations();
         all.retain(|allocation| ProcessId(allocation.image) == id);
         all.sort_by_key(|allocation| Reverse(allocation.bytes));
-        let left_out = all.split_off(MOST.min(all.len()));
+        let left_out = all.split_off(MAX_ROWS.min(all.len()));
         all.sort_by_key(|allocation| allocation.address);
 
         let stack_of: BTreeMap<(u64, u64), StackId> = all

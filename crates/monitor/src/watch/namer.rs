@@ -31,12 +31,12 @@ use text::user_code::is_user_file;
 
 use super::{health, state::State};
 
-/// The most queued jobs; others are requested again later.
+/// The maximum number of queued jobs; others are requested again later.
 const ROOM: usize = 256;
-/// The most files that one job may hold open.
-const MOST_FILES: usize = 256;
-/// The most places whose names are kept.
-const MOST_PLACES: usize = 4096;
+/// The maximum number of files that one job may hold open.
+const MAX_FILES: usize = 256;
+/// The maximum number of places whose names are kept.
+const MAX_PLACES: usize = 4096;
 
 /// Both ends of the channels to the thread.
 pub struct Namer {
@@ -168,7 +168,7 @@ struct Known(HashMap<Place, Vec<NamedFrame>>);
 
 impl Known {
     fn learn(&mut self, place: Place, names: Vec<NamedFrame>) {
-        if self.0.len() >= MOST_PLACES {
+        if self.0.len() >= MAX_PLACES {
             self.0.clear();
         }
         self.0.insert(place, names);
@@ -200,7 +200,7 @@ fn places(what: &What, profile: &Profile, kept: &mut Kept, pid: u32) -> HashMap<
 
 fn work(job: Job, known: &mut Known) -> Vec<Named> {
     let Job { process, pid, what, mut profile } = job;
-    let mut kept = Kept::new(MOST_FILES);
+    let mut kept = Kept::new(MAX_FILES);
     let places = places(&what, &profile, &mut kept, pid);
     for (frame, place) in &places {
         if let Some(names) = known.0.get(place) {

@@ -18,16 +18,16 @@ use text::names::printable;
 
 use super::labels;
 
-/// The most executable mappings kept of one process.
-const MOST_MAPPINGS: usize = 8192;
-/// The most kernels whose names are kept.
-const MOST_NAMES: usize = 1 << 18;
-/// The most demangled names kept.
-const MOST_READABLE: usize = 4096;
+/// The maximum number of executable mappings kept of one process.
+const MAX_MAPPINGS: usize = 8192;
+/// The maximum number of kernels whose names are kept.
+const MAX_NAMES: usize = 1 << 18;
+/// The maximum number of demangled names kept.
+const MAX_READABLE: usize = 4096;
 /// How long an ended process is kept for the names of its kernels.
 const TO_NAME_NS: u64 = 2_000_000_000;
-/// The most notes kept; each is printed once.
-const MOST_NOTES: usize = 32;
+/// The maximum number of notes kept; each is printed once.
+const MAX_NOTES: usize = 32;
 
 /// The state of all watched processes.
 #[derive(Default)]
@@ -154,7 +154,7 @@ impl State {
         if let Some(text) = self.readable.get(name) {
             return Some(text.clone());
         }
-        if self.readable.len() >= MOST_READABLE {
+        if self.readable.len() >= MAX_READABLE {
             self.readable.clear();
         }
         let text: Arc<str> = symbols::readable(name).into();
@@ -227,7 +227,7 @@ impl State {
         let Some(process) = self.processes.get_mut(&mapping.process) else { return };
         // The new mapping replaces those it overlaps.
         process.mappings.retain(|old| old.end <= mapping.start || old.start >= mapping.end);
-        if process.mappings.len() < MOST_MAPPINGS {
+        if process.mappings.len() < MAX_MAPPINGS {
             process.mappings.push(mapping.clone());
         }
     }
@@ -237,7 +237,7 @@ impl State {
         let Some(known) = self.processes.get_mut(&process) else { return };
         known.awaited_handles.retain(|handle| !requested.contains(handle));
         for (handle, name) in kernels {
-            if self.names.count() < MOST_NAMES {
+            if self.names.count() < MAX_NAMES {
                 self.names.name_stub(process, handle, &name);
             } else {
                 self.names_refused += 1;
@@ -248,7 +248,7 @@ impl State {
     fn learn(&mut self, call: &model::event::Call) {
         let Some(function) = self.functions.get(&call.function.0) else { return };
         let Some(known) = function.known.filter(|_| self.processes.contains_key(&call.process)) else { return };
-        if self.names.count() < MOST_NAMES {
+        if self.names.count() < MAX_NAMES {
             self.names.learn_from(known, call);
             self.names.learn_objects(known, call);
         } else {
@@ -310,7 +310,7 @@ impl Notes {
         if self.log {
             log(&note);
         }
-        if self.last.len() == MOST_NOTES {
+        if self.last.len() == MAX_NOTES {
             self.last.pop_front();
         }
         self.last.push_back(note);

@@ -12,10 +12,10 @@ use collect::{Collector, sink::Sink as _};
 use model::event::{ProcessId, StackId};
 
 use super::{namer::Namer, state::State};
-use crate::snapshot::{Frame, Process, Suspect};
+use crate::snapshot::{Frame, Process, Suspect, nanoseconds};
 
-/// The most suspects of one process.
-const MOST: usize = 32;
+/// The maximum number of suspects of one process.
+const MAX_SUSPECTS: usize = 32;
 
 /// How long a stack that was reported by its id may take to arrive from the kernel. After that, its line is unknown.
 const TO_ARRIVE_NS: u64 = 60_000_000_000;
@@ -30,6 +30,7 @@ pub type Key = (u32, u32, StackId);
 #[derive(Default)]
 pub struct Growth {
     before: HashMap<Key, u64>,
+    marked: u64,
 }
 
 /// Live allocations of one process with the same frames, regardless of how many stack ids they have.
@@ -41,9 +42,12 @@ pub struct Held {
 }
 
 impl Growth {
-    /// Sets the baseline for growth.
-    pub fn mark(&mut self, held: &BTreeMap<Key, Held>) {
-        self.before = held.iter().map(|(key, held)| (*key, held.bytes)).collect();
+    /// Sets the baseline for growth, once in each interval.
+    pub fn mark(&mut self, held: &BTreeMap<Key, Held>, now: u64, interval: Duration) {
+        if now.saturating_sub(self.marked) >= nanoseconds(interval) {
+            self.before = held.iter().map(|(key, held)| (*key, held.bytes)).collect();
+            self.marked = now;
+        }
     }
 
     fn of(&self, key: &Key, bytes: u64) -> i64 {
@@ -79,7 +83,7 @@ pub fn add(
         let grown = growth.of(key, held.bytes).max(0).unsigned_abs();
         std::cmp::Reverse((held.bytes.saturating_add(grown), **key))
     });
-    own.truncate(MOST);
+    own.truncate(MAX_SUSPECTS);
     request(id, own.iter().map(|((_, _, stack), _)| *stack), state, namer);
     let now = bpf::now();
     for (key, held) in own {
