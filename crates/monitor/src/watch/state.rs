@@ -157,7 +157,7 @@ impl State {
         if self.readable.len() >= MAX_READABLE {
             self.readable.clear();
         }
-        let text: Arc<str> = symbols::readable(name).into();
+        let text: Arc<str> = symbols::demangle(name).into();
         self.readable.insert(name.clone(), text.clone());
         Some(text)
     }
