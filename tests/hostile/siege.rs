@@ -2,7 +2,7 @@
 //! another. No file of root changes, memory stays bounded, every scrape is answered in time, honest programs are exact, and
 //! nothing is left behind.
 //!
-//! `./test` runs it for half a minute. `WARPSCOPE_SIEGE_SECONDS` makes it longer, `WARPSCOPE_SIEGE_SEED` repeats an order.
+//! `./test` runs it for twenty seconds. `WARPSCOPE_SIEGE_SECONDS` makes it longer, `WARPSCOPE_SIEGE_SEED` repeats an order.
 
 use std::{
     any::Any,
@@ -38,7 +38,7 @@ const SLOWEST: Duration = Duration::from_secs(1);
 /// The limit for the end of a recording, from the signal to the exit.
 const LONGEST_END: Duration = Duration::from_secs(5);
 /// Without `WARPSCOPE_SIEGE_SECONDS`.
-const SECONDS: u64 = 30;
+const SECONDS: u64 = 20;
 
 /// The name of an attack, and what starts it.
 type Attack = (&'static str, fn(&Ground) -> Box<dyn Any>);
