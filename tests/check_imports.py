@@ -11,11 +11,15 @@ the code, that leads to another file; a re-exported name belongs to the file tha
 an import, and tests inside a crate may import anything.
 
 No command of the binary may import another command. What commands share is in other files.
+
+The drawing of the crates in docs/architecture.md must show what each crate's Cargo.toml says. A dependency that another one
+leads to is not drawn, and neither are those of tests and build scripts.
 """
 
 import re
 import sys
 import tempfile
+import tomllib
 import unittest
 from pathlib import Path
 
@@ -31,6 +35,9 @@ DECLARATION = re.compile(rf"\bmod\s+({WORD})\s*;")
 DEFINITION = re.compile(rf"(?<!')\b(?:struct|enum|fn|const|static|type|trait|union|mod|macro_rules!)\s+(?:mut\s+)?({WORD})")
 USE = re.compile(r"\buse\s+([^;]+);")
 PATH = re.compile(rf"(?<![\w:])({WORD}(?:\s*::\s*{WORD})+)")
+# The drawing of the crates, and how many lines it may have.
+DRAWING = re.compile(r"^## The crates\n.*?^```\n(.*?)^```$", re.S | re.M)
+DRAWING_LINES = 20
 
 
 def without_tests(text):
@@ -204,6 +211,76 @@ def check(root):
     return lines
 
 
+def dependencies(home):
+    """Returns, for each crate, the other crates of this repository that it depends on."""
+    crates = {file.parent.name: tomllib.loads(file.read_text()) for file in home.glob("crates/*/Cargo.toml")}
+    return {name: set(crate.get("dependencies", ())) & set(crates) for name, crate in crates.items()}
+
+
+def reduced(graph):
+    """Leaves out each dependency that another one leads to."""
+
+    def reached(crate):
+        return {other for next_one in graph[crate] for other in {next_one} | reached(next_one)}
+
+    return {crate: others - {far for other in others for far in reached(other)} for crate, others in graph.items()}
+
+
+def drawn(drawing):
+    """Returns the dependencies in a drawing: lines lead from a crate to those on its right. A dotted line ends a row.
+
+    `a ─┬─ b ── c` and `└─ d` below the branch: a depends on b and d, b depends on c.
+    """
+    graph, branches = {}, {}
+    for line in drawing.splitlines():
+        line, left, at = line.partition("┄")[0], None, 0
+        for part in re.finditer(rf"([┬├└])|({WORD})", line):
+            if any(character not in " │─" for character in line[at : part.start()]):
+                raise ValueError(f"not understood: {line}")
+            at = part.end()
+            if part[1] == "┬":
+                branches[part.start()] = left
+            elif part[1] == "├":
+                left = branches.get(part.start())
+            elif part[1] == "└":
+                left = branches.pop(part.start(), None)
+            else:
+                graph.setdefault(part[2], set())
+                if "─" in line[: part.start()][-2:]:
+                    if left is None:
+                        raise ValueError(f"{part[2]} has a line from nowhere: {line}")
+                    graph[left].add(part[2])
+                left = part[2]
+    return graph
+
+
+def check_drawing(text, graph):
+    """Returns how the drawing differs from the dependencies, as lines."""
+    found = DRAWING.search(text)
+    if not found:
+        return ["docs/architecture.md: there is no drawing below `## The crates`"]
+    lines = []
+    if len(found[1].splitlines()) > DRAWING_LINES:
+        lines.append(f"docs/architecture.md: the drawing of the crates has more than {DRAWING_LINES} lines")
+    try:
+        shown = drawn(found[1])
+    except ValueError as error:
+        return [*lines, f"docs/architecture.md: the drawing of the crates: {error}"]
+    for crate, others in sorted(reduced(graph).items()):
+        if crate not in shown:
+            lines.append(f"docs/architecture.md: the drawing lacks the crate {crate}")
+        for other in sorted(others - shown.get(crate, set())):
+            lines.append(f"docs/architecture.md: the drawing lacks a line from {crate} to {other}")
+    for crate, others in sorted(shown.items()):
+        for other in sorted(others - reduced(graph).get(crate, set())):
+            direct = other in graph.get(crate, set())
+            reason = "another dependency leads there" if direct else f"crates/{crate}/Cargo.toml has no such dependency"
+            lines.append(f"docs/architecture.md: the drawing has a line from {crate} to {other}: {reason}")
+        if crate not in graph:
+            lines.append(f"docs/architecture.md: the drawing has a crate {crate}, which does not exist")
+    return lines
+
+
 class Test(unittest.TestCase):
     def check(self, **files):
         with tempfile.TemporaryDirectory() as folder:
@@ -251,6 +328,42 @@ class Test(unittest.TestCase):
         lines = self.check(lib="mod record; mod trace; mod args;", record="use crate::args::A;", trace="use crate::record::R;", args="")
         self.assertEqual(lines, ["lib.rs: a command imports another:", "  trace.rs imports crate::record::R from record.rs"])
 
+    GRAPH = {"a": {"b", "c", "d"}, "b": {"c"}, "c": set(), "d": set(), "e": {"c"}}
+
+    def check_drawing(self, *rows):
+        text = "# Title\n\n## The crates\nWords.\n\n```\n" + "".join(f"{row}\n" for row in rows) + "```\n"
+        return [line.removeprefix("docs/architecture.md: ") for line in check_drawing(text, self.GRAPH)]
+
+    def test_a_true_drawing(self):
+        self.assertEqual(self.check_drawing("a ─┬─ b ── c", "   │", "   └─ d ┄ e, by its build script", "e ── c"), [])
+
+    def test_branches_within_branches(self):
+        rows = ["a ─┬─ b ─┬─ c", "   │     └─ d", "   └─ e"]
+        self.assertEqual(drawn("\n".join(rows)), {"a": {"b", "e"}, "b": {"c", "d"}, "c": set(), "d": set(), "e": set()})
+
+    def test_a_wrong_drawing(self):
+        lines = self.check_drawing("a ─┬─ b", "   └─ c", "e ── c ── f")
+        self.assertEqual(
+            lines,
+            [
+                "the drawing lacks a line from a to d",
+                "the drawing lacks a line from b to c",
+                "the drawing lacks the crate d",
+                "the drawing has a line from a to c: another dependency leads there",
+                "the drawing has a line from c to f: crates/c/Cargo.toml has no such dependency",
+                "the drawing has a crate f, which does not exist",
+            ],
+        )
+
+    def test_a_drawing_that_cannot_be_read(self):
+        self.assertEqual(self.check_drawing("└─ b"), ["the drawing of the crates: b has a line from nowhere: └─ b"])
+        self.assertEqual(self.check_drawing("a ══ b"), ["the drawing of the crates: not understood: a ══ b"])
+        self.assertEqual(check_drawing("# Title", {}), ["docs/architecture.md: there is no drawing below `## The crates`"])
+
+    def test_a_long_drawing(self):
+        rows = ["a ─┬─ b ── c", "   └─ d", "e ── c", *[""] * DRAWING_LINES]
+        self.assertEqual(self.check_drawing(*rows), ["the drawing of the crates has more than 20 lines"])
+
 
 def main():
     if sys.argv[1:] == ["--self-test"]:
@@ -262,6 +375,8 @@ def main():
     if missing:
         sys.exit(f"COMMANDS is out of date: {', '.join(missing)}")
     lines = [line for root in ([Path(root) for root in sys.argv[1:]] or sorted(roots)) for line in check(root)]
+    if not sys.argv[1:]:
+        lines += check_drawing((home / "docs/architecture.md").read_text(), dependencies(home))
     print("\n".join(lines).replace(f"{home}/", ""), end="\n" if lines else "")
     sys.exit(bool(lines))
 
