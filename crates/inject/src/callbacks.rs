@@ -3,6 +3,12 @@
 //! The path of a successful call has no lock, no allocation, no system call and no panic: a table lookup, one
 //! thread-local line, the marker and one relaxed add. Only reporting a call that failed, was captured into a graph or
 //! had nothing to do leaves this path.
+//!
+//! A call that failed is reported on exit: its launch has no activity, and must not remain pending. So is one that was
+//! captured: on a capturing stream, a launch only adds a node to a graph. CUPTI reports a node created on the same
+//! thread, within the marked call; if the call then succeeds, its launch is captured. A node added explicitly is
+//! outside any marked call, instantiation clones nodes instead of creating them, and the launch of a graph is never
+//! treated as captured.
 
 use core::cell::Cell;
 use core::ffi::{c_char, c_void};

@@ -1,4 +1,8 @@
 //! The clock of CUPTI's records.
+//!
+//! CUPTI gets a callback that returns CLOCK_MONOTONIC, which is also the clock of `bpf_ktime_get_ns` and of the
+//! kernel's mapping records. If CUPTI rejects it, the offset to CUPTI's own clock is measured and reported in a notice,
+//! and the reader adds it. The join does not depend on the clock, except when ids have wrapped around.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

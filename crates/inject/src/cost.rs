@@ -2,6 +2,8 @@
 //!
 //! Callbacks are timed by sampling: on average one in [`SAMPLING`], chosen at random for each thread. A sample stands for [`SAMPLING`] callbacks. The clock is CLOCK_MONOTONIC,
 //! which needs no system call.
+//!
+//! A measurement of more than 200 µs was interrupted and does not count.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};

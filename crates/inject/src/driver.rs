@@ -1,4 +1,9 @@
 //! Queries to libcuda: its version and the devices.
+//!
+//! A process numbers the GPUs that `CUDA_VISIBLE_DEVICES` lets it see from 0, so each device is reported with its UUID,
+//! the UUID of its GPU (a different one if the GPU is partitioned with MIG) and its PCI address. The sender queries the
+//! driver after the first launch, outside any callback, and sends the result before the first packet with records: no
+//! record arrives before its device.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;

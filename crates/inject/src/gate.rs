@@ -5,6 +5,11 @@
 //! some hundred switches, and thousands of missing records). So a launch that begins while the gate is closed waits in
 //! its callback, which is before CUPTI prepares its record, and nothing is switched before all others have returned.
 //! Both waits are bounded: the program comes first.
+//!
+//! With the gate, 8 threads that launched without pause and a training program (262,860 launches) lost nothing. A
+//! window's switch is given up after 0.3 ms and tried again later. The end of a recording waits 100 ms and is tried
+//! eight times: on a busy machine a thread may be without a CPU for longer, and launches after a failed end would have
+//! records but no marker (1 of some 550 rounds with 32 threads on 2 CPUs).
 
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -2,6 +2,15 @@
 //!
 //! A launch is a few stores. It goes through the probe if anything that the probe would find out is not known here: the
 //! native or the Python stack, or the call that handed over the thread's work.
+//!
+//! - The native stack is known if its words are ([`crate::known_stacks`]).
+//! - The Python stack is known if its hash is one that the probe has confirmed: the collector publishes those, with
+//!   their ids. A native stack without a frame of the interpreter has no Python frames. That is how autograd's threads
+//!   are recognised, which do not hold the interpreter's lock.
+//! - The call that handed over the thread's work is in a map of the BPF programs, one word for each process image. The
+//!   map is frozen, so that a process cannot change what others read.
+//!
+//! The probe remains for new stacks, a thread's first launch, full slots, graph nodes, and `trace`.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering;

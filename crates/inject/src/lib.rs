@@ -19,6 +19,21 @@
 //!
 //! All state is static and never freed: callbacks may arrive at any time, from any thread, even while the process
 //! exits.
+//!
+//! The library is linked with `nodelete`, because CUPTI, `atexit` and `atfork` keep pointers into it. Whatever C calls
+//! is wrapped in `guarded`, which catches panics and restores errno. With `--max-overhead`, a launch without a stack
+//! takes the lock of the queue or of its thread's table of counts; no other launch takes a lock.
+//!
+//! | resource | limit | beyond it |
+//! | --- | --- | --- |
+//! | buffers for CUPTI | 32 of 1 MiB, 512 of 64 KiB | refused and counted ([`buffers`] has the exception) |
+//! | queue to the socket | 2,048 packets of 32 KiB | the record is dropped and counted |
+//! | kernel names | 65,536 names, 16 MiB | the kernel has no name, and is counted |
+//! | memory for traced calls | 60 MiB: 16 rings of 2 MiB, 112 of 256 KiB | the call is dropped and counted |
+//! | waiting at a closed gate | 0.2 s | the launch continues |
+//! | connecting | 200 ms, only if the backlog is full | no session |
+//! | waiting for the welcome, in `cuInit` | 2 s, usually 1 ms | continues without |
+//! | waiting at exit | 2 s without progress, 10 s in total | the session counts as cut off |
 
 mod budget;
 pub mod buffers;

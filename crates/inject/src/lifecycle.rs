@@ -1,4 +1,13 @@
 //! The session's state, and the handling of fork and exit.
+//!
+//! - **fork**: the child has no sender thread and no usable CUDA. An `atfork` handler ends the session there and closes
+//!   the socket. A child that calls exec inherits the variables, and its own `cuInit` loads the library again.
+//! - **exit**: an `atexit` handler makes the sender flush, send the rest of the queue and the last totals, and end the
+//!   session, and waits for it.
+//! - **`_exit` or a signal**: nothing more can be sent. What was sent counts; the ledger says that the process exited
+//!   before flushing its GPU records. CUPTI is flushed every 50 ms, so that little is missing.
+//! - **The end of `-d`**: warpscope sends one byte (`wire::FINISH`), and waits at most 2 s until the library has
+//!   flushed, sent the rest and ended its session.
 
 use core::ffi::c_void;
 use core::mem::MaybeUninit;

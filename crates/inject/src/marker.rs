@@ -1,4 +1,10 @@
 //! The function a uprobe is attached to.
+//!
+//! The cost of a uprobe depends on the instruction that it replaces: `push` and `nop` are emulated, most others are
+//! single-stepped, which takes several microseconds, and from Linux 6.18 on a 5-byte nop becomes a call, without any
+//! trap. So the marker is `nop5; ret`. It is in our own file, so the probe works in the same way with a static
+//! libcudart, with programs that call the driver directly (Triton, JAX), and with every version of CUDA. The library is
+//! linked with `-Bsymbolic-functions`, so that a symbol of the same name elsewhere cannot replace the marker.
 
 use core::arch::naked_asm;
 

@@ -4,6 +4,16 @@
 //! taken. A node that is added explicitly gets a marker of its own. Instantiation copies nodes: whatever it creates has
 //! no stack of interest. Then it moves the nodes of child graphs into the executable graph, where they have other ids:
 //! those are queried when the call returns. All of this is rare: a graph is created once and launched often.
+//!
+//! - A captured launch whose stack was not taken, because stacks are sampled, gets a marker for its node.
+//! - Nodes that the GPU does not execute (events, host functions, memory) have no records, and are not reported.
+//! - CUPTI 13.0 changed the id 0x5_0000_0000 of a child graph's node to 0x4_0000_0002 when it was moved. So when
+//!   instantiation returns, the ids of all nodes that were cloned and not destroyed are queried, and those in another
+//!   graph are reported.
+//! - For an update CUPTI 13.0 passes the node of the other graph as the node, and that of the executable graph as the
+//!   original: the reverse of a clone. A node that an update does not change is not reported, and stays under the code
+//!   that first created it.
+//! - The queue keeps the order of messages: a node is known before the records of its work.
 
 use core::cell::{Cell, RefCell};
 use core::ffi::c_void;

@@ -10,6 +10,12 @@
 //! Before 3.12 code objects have no numbers, and a freed one may be followed by another at its address. Then what the probe
 //! distinguishes them by is read here too: fields, and the contents of names and line tables. All of it belongs to code objects that
 //! the thread's frames refer to.
+//!
+//! This is fast because nothing is copied: a transformer that decodes has 40 Python frames at each launch, which took
+//! the probe 3.5 µs. Each frame has the address of the next, and most are not in the nearest cache, so a processor that
+//! waits for each address reads one frame at a time. So `Callers` remembers which frame called which, as a guess that
+//! the processor runs ahead with; the address in the frame decides. The hash is a sum in which each frame has its own
+//! factor, because sums do not wait for each other either.
 
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::{CStr, c_int, c_void};

@@ -2,6 +2,10 @@
 //!
 //! Only this thread uses the socket, and only it may wait: for space in the socket, for work, for CUPTI. Full packets
 //! wake it; every [`TICK`] it flushes CUPTI and sends the rest of the queue.
+//!
+//! CUPTI's own flush period returns only full buffers, so the thread flushes by itself. The socket's descriptor is
+//! moved to 200 or above and checked by inode before each use, because programs do close descriptors that are not
+//! theirs.
 
 use core::ffi::c_void;
 use core::ptr;

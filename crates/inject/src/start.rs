@@ -2,6 +2,13 @@
 //!
 //! The driver loads this library inside `cuInit`, before any launch: everything is set up there. In a process that already
 //! runs ([`attach`]), the sender does it, because it may take long, and recording begins between two launches.
+//!
+//! In a running process the entry creates a pair of sockets and the sender, and returns the number of one end.
+//! warpscope copies that end, attaches its probe to the marker, and answers the hello once the unwind tables are
+//! compiled. Only then does the sender subscribe. It waits for launches that began before
+//! ([`crate::launches_in_flight`]), and then enables records and markers together, behind the gate; at the end it
+//! disables them together. So each launch has both its marker and its records, or neither. Thread-local state carries
+//! the session's id, because the end of a call that is under way when a session ends is not reported.
 
 use wire::Refusal;
 

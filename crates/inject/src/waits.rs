@@ -2,6 +2,9 @@
 //!
 //! CUPTI's own records of waits (kind `SYNCHRONIZATION`) cost every launch several microseconds, whether it waits or
 //! not.
+//!
+//! Timed are `cudaStreamSynchronize`, `cudaDeviceSynchronize`, `cudaEventSynchronize` and their driver forms. A stream
+//! that waits for an event does not block a host thread and is not counted.
 
 use core::cell::Cell;
 use core::ptr;

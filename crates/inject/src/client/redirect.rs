@@ -4,6 +4,11 @@
 //!
 //! Only modules that name libcupti as a dependency are changed, and only slots that lead to the libcupti that this library
 //! uses; and the symbols of that libcupti. What a client has looked up before leads to libcupti itself.
+//!
+//! No code is modified, no thread is stopped, and the old value is restored in the same way. Slots that the loader has
+//! protected (RELRO) are made writable for the store. Slots that it has not filled yet (lazy binding, as in
+//! libtorch_cpu.so) are recognised because they lead into their own module. Modules that are loaded later are found at
+//! the next tick of the sender.
 
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;

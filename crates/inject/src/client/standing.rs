@@ -1,4 +1,7 @@
 //! Whose turn it is to use CUPTI.
+//!
+//! Two flags and sequential consistency decide who goes first: the client sets `WANTED` and then reads `STANDING`, the
+//! sender sets `STANDING` and then reads `WANTED`.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 

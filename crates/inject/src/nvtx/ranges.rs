@@ -2,6 +2,21 @@
 //!
 //! Ranges may begin before the session, which begins with CUDA: a path gets its number when it is first needed. A range
 //! that also ends before is not reported.
+//!
+//! At each launch the innermost open range of the thread is reported with the launch's correlation id, so the GPU work
+//! of a range is exact, whatever the order in which records arrive. Each distinct path is sent once, and is part of the
+//! key by which GPU time is summed. CPU samples have no range.
+//!
+//! Locks are taken with a time limit: in a forked child, a lock may be held by a thread that exists only in the parent.
+//!
+//! | resource | limit | beyond it |
+//! | --- | --- | --- |
+//! | paths | 12,288 | numbers in new names become `#`, so that `step 1`, `step 2`, ... share a path |
+//! | paths | 16,384, 4 MiB | the range is not reported, and is counted |
+//! | a name; a domain's or category's | 128 bytes; 32 bytes | truncated |
+//! | open ranges of a thread | 64 | deeper ones are not reported |
+//! | strings, domains, categories | 4,096, 256, 1,024 | no name; the default domain; no category |
+//! | ranges that any thread may end | 1,024 | not reported |
 
 use core::cell::RefCell;
 use core::ffi::c_int;
