@@ -2,6 +2,9 @@
 //!
 //! The only definition is `bpf/shared.h` with the files in `bpf/shared`. The build generates [`types`] from the BTF of
 //! `bpf/contract.bpf.c`, so a field that changes there changes here, or no longer compiles.
+//!
+//! A field that is moved or resized in C changes the Rust type with it; one that is renamed or removed breaks the Rust
+//! code that uses it. In the headers hidden padding is an error, so that Rust may treat the structures as plain bytes.
 
 use std::{mem::MaybeUninit, slice};
 

@@ -31,7 +31,7 @@
 //! | kernel names | 65,536 names, 16 MiB | the kernel has no name, and is counted |
 //! | memory for traced calls | 60 MiB: 16 rings of 2 MiB, 112 of 256 KiB | the call is dropped and counted |
 //! | waiting at a closed gate | 0.2 s | the launch continues |
-//! | connecting | 200 ms, only if the backlog is full | no session |
+//! | connecting | 2 s, only while the backlog is full | no session |
 //! | waiting for the welcome, in `cuInit` | 2 s, usually 1 ms | continues without |
 //! | waiting at exit | 2 s without progress, 10 s in total | the session counts as cut off |
 

@@ -3,7 +3,7 @@
 //! The budget refers to the CPU time of the process, but at least to the elapsed time, and at most to the elapsed time
 //! multiplied by the number of threads that launched: other busy threads do not make launches cheaper. The library
 //! decides by itself, because it has all figures and reacts within a quarter of a second. Windows have random lengths,
-//! so that no periodic work falls into all of them or into none.
+//! so that a loop of the program does not always meet the same choice.
 
 use crate::budget::{self, Effort, Figures};
 use crate::totals::Begun;

@@ -34,6 +34,9 @@
  * The functions use struct walk_table: include walk_types.h, define them, then include this.
  *
  * In BPF the includer provides the loop over frames: bpf_loop() or a few steps per tail call, with walk_step() as the body.
+ *
+ * The walker stores only the location of a saved register. It is read when a rule needs it, which is rare: most frames
+ * cost one read of the stack.
  */
 #ifndef WARPSCOPE_UNWIND_WALK_H
 #define WARPSCOPE_UNWIND_WALK_H

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Live allocations: by address, summed by process and by call stack, with a share of the room for each user. */
+/*
+ * Live allocations: by address, summed by process and by call stack, with a share of the room for each user.
+ *
+ * A process may use a quarter of the map, and a user one half. What is beyond that is counted (untracked).
+ */
 #ifndef WARPSCOPE_ALLOCATIONS_H
 #define WARPSCOPE_ALLOCATIONS_H
 

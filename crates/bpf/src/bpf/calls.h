@@ -5,6 +5,23 @@
  *
  * Each thread has a stack of its open calls. A return finds its entry by the stack pointer, so entries whose function
  * was left by an exception or longjmp cannot be mistaken for it; those are sent as unfinished.
+ *
+ * The probe's cookie identifies the function, so one pair of programs serves thousands of functions.
+ *
+ *   entry --> open_calls.h: the thread's stack of open calls: arguments, time, role -----.
+ *               marker, ioctl: events in between belong to the innermost of them         |
+ *   return -> result, what an argument points to --> one record, or sums in the kernel <-'
+ *
+ * - Calls left by longjmp are found by the same rule by which the kernel drops its return probes. Calls that are open
+ *   when their thread exits or the trace ends are reported as unfinished, too: an iterator over all tasks finds those.
+ * - The runtime's cudaMalloc calls the driver's cuMemAlloc: a call that does the same operation as an enclosing call
+ *   is marked, and not counted again.
+ * - The marker fires within the call that launches; the open call gets the launch's id, and calls within it inherit
+ *   it. A library may contain its own libcudart (cuBLAS does): then no call is open, and the next driver call that
+ *   gives the GPU work gets the id.
+ * - Stacks are taken at the entry, before the kernel changes the return address.
+ * - Calls made by the injected library, or by CUPTI on its behalf, are recognised by their return address and omitted.
+ * - A probe belongs to the file: other processes that use the same library hit it too, and continue after a lookup.
  */
 #ifndef WARPSCOPE_CALLS_H
 #define WARPSCOPE_CALLS_H

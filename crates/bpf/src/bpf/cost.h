@@ -2,6 +2,9 @@
 /*
  * Measures the time that the programs take. Of the frequent ones, one run in COST_SAMPLING is measured, chosen at random,
  * and stands for COST_SAMPLING: reading the clock at each run would be a large part of the cost.
+ *
+ * A measurement of more than 500 us was interrupted and does not count. The kernel's own statistics (BPF_ENABLE_STATS)
+ * would measure every BPF program of the machine, at a cost for each, and not the traps.
  */
 #ifndef WARPSCOPE_COST_H
 #define WARPSCOPE_COST_H

@@ -2,6 +2,8 @@
 /*
  * Driver requests of followed processes: ioctl, mmap, open and close of its device files, which are identified by name.
  * Only these system calls are inspected; all others return after a few comparisons.
+ *
+ * The data that an ioctl points to is read at its entry, for the command within (RM_CONTROL) and the class (RM_ALLOC).
  */
 #ifndef WARPSCOPE_DRIVER_H
 #define WARPSCOPE_DRIVER_H

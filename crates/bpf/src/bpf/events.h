@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The ring buffer, the counters of records that did not fit, and the set of followed process images. */
+/*
+ * The ring buffer, the counters of records that did not fit, and the set of followed process images.
+ *
+ * The ring has 32 MiB, about half a million launches. Waking the reader for each record would cost the target more
+ * than the record itself. So frequent records are sent without a wake-up, unless more than 512 KiB are pending; the
+ * reader polls every 10 ms. Rare records (a new process, an exit, a mapping, a copied stack) wake it at once. A record
+ * that does not fit is counted by kind, and the ledger reports the count.
+ */
 #ifndef WARPSCOPE_EVENTS_H
 #define WARPSCOPE_EVENTS_H
 

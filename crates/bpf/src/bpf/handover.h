@@ -22,6 +22,23 @@
  *
  * Both have the task as a callable: a std::function or an absl::AnyInvocable. These have the same layout: the state or its
  * address, and how to call it. A task is moved from one to the other, and its state stays where it is.
+ *
+ * - backward() returns at probes on its return instructions. A return probe would replace the return address, and a
+ *   C++ exception that leaves the function, as in a forked child, would terminate the program. A call left by an
+ *   exception stays in progress until its thread makes another one from a shallower stack: until then work is at worst
+ *   unknown, never wrong.
+ * - A node keeps its sequence number after the pointers of its class and of std::enable_shared_from_this (offset 24 in
+ *   PyTorch 2.11, compared with `grad_fn._sequence_nr()` on an H200). Each distinct pair of a call and a forward stack
+ *   is a cause with an id of its own. This is off by default: it needs two probes for each node, and backward launches
+ *   then need the marker's probe.
+ * - XLA's calls return before their tasks have ended, so each task is followed on its own. A large state is in memory
+ *   of its own, whose address identifies the task. A small one is in the callable itself, and equal tasks look alike:
+ *   both words are compared, and if equal tasks of different calls wait at the same time, they are counted as lost
+ *   handovers. The count of waiting tasks and their cause are one word, changed by compare-and-swap.
+ * - A pool's loop has several indirect calls: those of a task, and those that destroy it. So the probe's cookie says
+ *   where the instruction has the function's address, and it must be the one that the callable has.
+ * - If a queue is full, the thread that hands a task over runs it at once: it no longer waits, and appears where it
+ *   ran.
  */
 #ifndef WARPSCOPE_HANDOVER_H
 #define WARPSCOPE_HANDOVER_H

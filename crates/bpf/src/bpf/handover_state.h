@@ -11,6 +11,12 @@
  * A worker may make such a call itself, within its work. It then does work of its own call or of others; those of its own
  * call are part of the work that it was doing. So its own calls do not count: if one other is in progress, its work is
  * that call's. Where several are left, a probe on each piece of work says whose it is.
+ *
+ * A probe on each node of autograd would cost more than everything else at a launch; this needs two for each
+ * backward(). Three cases are attributed to another call if exactly one is in progress: work that a failed graph task
+ * still has on another device's thread when the next backward() begins; distributed autograd (RPC), which does not use
+ * the function; and a CPU sample in the last instructions of GraphTask::mark_as_completed_and_run_post_processing,
+ * after it has woken the calling thread.
  */
 #ifndef WARPSCOPE_HANDOVER_STATE_H
 #define WARPSCOPE_HANDOVER_STATE_H

@@ -5,6 +5,17 @@
  * Hits are summed here by point, process image and stack, so a rate of a million per second does not use the ring
  * buffer. A new key is announced through the ring, so that the reader can associate its stack with its process while
  * that is alive. A hit that does not fit into the map is sent individually.
+ *
+ * - A new key is announced once, with the time, so that addresses are resolved by the mappings of that moment. Keys
+ *   contain the mappings' generation: two libraries that use one address one after another do not share a key.
+ * - A hit that fits neither the map nor the ring is lost, and counted.
+ * - The reader emits differences, once a second: a crash loses the last second. Nothing is deleted from the map,
+ *   because a program might be adding to an entry that was just read.
+ * - At a function's entry and after its return the stack begins with the caller, whose address is certain even if the
+ *   function has no unwind information; the function itself is the innermost frame by name. Anywhere else the walk
+ *   begins at the instruction, with all registers.
+ * - Tracepoint programs have their own scratch memory: they can run in an interrupt, in the middle of a uprobe
+ *   program.
  */
 #ifndef WARPSCOPE_HITS_H
 #define WARPSCOPE_HITS_H

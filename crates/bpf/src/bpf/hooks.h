@@ -3,6 +3,9 @@
  * Functions of the kernel and its modules, at entry and return: fentry and fexit. The kernel requires a separate
  * program for each function, so these two are templates. They are loaded for a function that every kernel provides for
  * such programs, and are not attached; the reader loads their instructions again for each watched function.
+ *
+ * Entry and return find each other by their context on the kernel's stack. Argument names come from the kernel's BTF
+ * (btf.rs).
  */
 #ifndef WARPSCOPE_HOOKS_H
 #define WARPSCOPE_HOOKS_H

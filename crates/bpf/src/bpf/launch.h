@@ -5,6 +5,10 @@
  *
  * A uprobe program can be preempted, and another thread may then run it on the same CPU. So the scratch memory is per
  * thread, not per CPU.
+ *
+ * There are two programs, for `uprobe.multi`, which is tried first, and for a plain uprobe: neither supports the
+ * other's link type. No kernel frames are taken: the thread has just trapped, and its kernel stack is the trap itself.
+ * CPU samples have kernel frames, because there they show what the program is doing.
  */
 #ifndef WARPSCOPE_LAUNCH_H
 #define WARPSCOPE_LAUNCH_H

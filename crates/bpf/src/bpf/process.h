@@ -2,6 +2,9 @@
 /*
  * Processes: children of followed processes are followed from their first instruction. Every fork and exec gives a
  * process a new image id, so that nothing is attributed to a program that has been replaced.
+ *
+ * `record` follows children from their first instruction: before it forks, it adds itself to the map of followed
+ * processes as "children only", and removes itself afterwards.
  */
 #ifndef WARPSCOPE_PROCESS_H
 #define WARPSCOPE_PROCESS_H

@@ -4,6 +4,9 @@
  *
  * A thread is identified by its fs base, which pthread_self returns and Python keeps as thread_id: unlike a thread id
  * it is the same inside and outside of a container, and after a fork.
+ *
+ * A thread without a thread state, such as autograd's, has no Python frames; this is cached until a thread state is
+ * added. A forked child has its parent's interpreter from its first instruction.
  */
 #ifndef WARPSCOPE_PYTHON_STATE_H
 #define WARPSCOPE_PYTHON_STATE_H

@@ -2,6 +2,8 @@
 /*
  * Return probes: a return probe of any tool replaces the return address of a function by the address of a trap. The
  * kernel keeps the real ones.
+ *
+ * The walker reads them there: when a stack is walked, when a cached walk is checked, and when a stack is copied.
  */
 #ifndef WARPSCOPE_RETURNS_H
 #define WARPSCOPE_RETURNS_H

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Sums of calls, kept in the kernel: counts, times, bytes, and errors by code. */
+/*
+ * Sums of calls, kept in the kernel: counts, times, bytes, and errors by code.
+ *
+ * The daemon shares the sums between CPUs: with 192 CPUs, a set for each would be 192 times as large, and would be
+ * read at each scrape. A trace has one set per CPU. Buckets are 64 bits wide; 32 bits would overflow within a day. A
+ * nested call with the role of the call around it counts as a call, but not as memory, copy or launch. An error is
+ * counted for the outermost call that returns a status.
+ */
 #ifndef WARPSCOPE_SUMS_H
 #define WARPSCOPE_SUMS_H
 

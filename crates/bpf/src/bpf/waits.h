@@ -6,6 +6,10 @@
  * The stack is taken when a thread leaves the CPU, while its memory can still be read, and added when the thread runs
  * again. Waits shorter than `shortest_wait` are summed without a stack. Other waits of threads that launch GPU work are
  * also sent with their times.
+ *
+ * The reason is the system call that the thread is in; if the stack has a CUDA call that waits, the export gives the
+ * GPU as the reason instead. A thread that left the CPU although it could have run is waiting for a CPU. At the end of
+ * the recording, threads that still wait are added too.
  */
 #ifndef WARPSCOPE_WAITS_H
 #define WARPSCOPE_WAITS_H

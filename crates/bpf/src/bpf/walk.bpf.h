@@ -2,6 +2,12 @@
 /*
  * The user part of a stack, walked with the .eh_frame rules (crates/unwind/src/walk.h) and tables that the reader
  * compiles and stores in these maps.
+ *
+ * - Each mapping has a generation, and the walker's caches (rows, complete walks) are valid for one generation: a walk
+ *   that was truncated because a mapping arrived late is discarded when the mapping arrives.
+ * - A forked child has its parent's mappings from its first instruction: the fork probe copies the entry.
+ * - During an exec, and at process exit, the stack pointer does not point into the current memory of the process, or
+ *   there is none: such samples have no user frames. What `record` itself does between fork and exec is not sampled.
  */
 #ifndef WARPSCOPE_WALK_BPF_H
 #define WARPSCOPE_WALK_BPF_H

@@ -1,5 +1,9 @@
 //! Corrects missing and wrong rules in the system's libraries. They are recognised by their rows and their code
 //! together; few rows look like them, so hardly any code is read.
+//!
+//! - Where a thread is created, the new thread has no caller, and its creator has one.
+//! - libgcc overwrites its own frame between a throw and a catch: a walk ends there rather than give a wrong result.
+//! - A program's first function has no caller, whatever its rules say.
 
 use crate::{Cfa, Row};
 
