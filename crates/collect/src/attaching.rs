@@ -1,6 +1,12 @@
 //! Loads the injected library into running processes.
 //!
 //! This may take long, and the processes are sampled meanwhile, so it runs on threads of its own.
+//!
+//! 1. The injected library creates a pair of sockets; one end is copied with `pidfd_getfd`, and the library closes its
+//!    own copy.
+//! 2. The probe is attached to the marker in the process's own copy of the library: a memory file has an inode like any
+//!    other.
+//! 3. The library's hello is answered once the unwind tables are compiled, which happens while the library is loaded.
 
 use std::{
     ffi::CStr,

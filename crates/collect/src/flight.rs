@@ -5,6 +5,10 @@
 //!      └────> triggers: errors, idle GPUs, slow functions ──┐
 //!   SIGUSR1 ────────────────────────────────────────────────┴──> a cut of the window, after the last records have arrived
 //! ```
+//!
+//! A cut shares the memory of chunks and tables, so it takes little time; another thread selects the events, folds
+//! them, resolves names and writes the outputs while events continue to arrive. It waits until the records of all work
+//! launched before its reason have arrived: at least 0.1 s, and at most 2 s if a kernel runs on.
 
 pub mod slow;
 mod triggers;

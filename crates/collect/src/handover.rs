@@ -23,6 +23,10 @@
 //! it: `[started by start (train.py:12)]`. Who gave work to a thread of a Python pool later is not known.
 //!
 //! Both stacks become one stack of the recording once both have arrived.
+//!
+//! If several calls are in progress, the work is counted (`lost.handovers`) and appears under its own thread; from then
+//! on `evaluate_function` is probed, and the GraphTask, which both functions have, is the key. Nothing is decided by
+//! time or order.
 
 mod boundary;
 mod creators;

@@ -3,6 +3,10 @@
 //! The allocator reports each tensor at its static tracepoints `pytorch:malloc` and `pytorch:free`. They are probed
 //! wherever a process maps the library. Calls that select a device or a context are not probed: PyTorch makes them all the
 //! time. The device of a tensor, and so of its segment, is known from the tracepoint.
+//!
+//! The end is the entry of `Py_FinalizeEx`: what the interpreter frees later, it frees only because it shuts down.
+//! Driver calls have the probes and records of a trace, but only on functions that allocate or free GPU memory;
+//! launches keep their own stacks (`bpf::Tracing::beside`).
 
 use std::{
     collections::HashMap,

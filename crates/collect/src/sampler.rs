@@ -1,4 +1,7 @@
 //! Samples of the counters of GPUs, from the process that takes them ([`pm`]).
+//!
+//! With `--stalls`, this process also finds out whether the counters are free: if another process uses them, PC
+//! sampling would silence CUPTI in the recorded one (`inject/src/stalls.rs`).
 
 mod choice;
 mod process;

@@ -3,6 +3,11 @@
 //! Any process of the command's user can connect and send anything. Everything kept is bounded, per session and in
 //! total ([`quota`]). Everything read in one round is bounded too, so that a flood on one connection delays neither the
 //! others nor the ring buffer.
+//!
+//! A session is identified by a random 64-bit number that its library generates, announces in its `Hello` and passes
+//! with every marker; here it is mapped to a small number. A pid would not do: inside a container the target sees a
+//! different pid than the probe, and pids are reused. The pid in the socket's credentials, translated by the kernel, is
+//! used only to find the process image of a session.
 
 mod connection;
 mod known;

@@ -1,4 +1,8 @@
 //! Where events go: the recording on disk, the profile, and the terminal if requested.
+//!
+//! If the disk fills up, the recording ends there, complete up to its last chunk; the profile and the other outputs
+//! continue, and the exit status reports the failure. If no recording was requested, one is written to an unnamed
+//! temporary file, because some formats read it a second time.
 
 mod room;
 

@@ -4,6 +4,8 @@
 //! which the program can check for listeners (the semaphore), and the location of each argument as an assembler
 //! operand: `8@-16(%rbp)`, `-4@%eax`, `4@$5`.
 //! The format: <https://sourceware.org/systemtap/wiki/UserSpaceProbeImplementation>.
+//!
+//! While a probe is attached, the kernel keeps the semaphore incremented (`ref_ctr_offset`).
 
 use elf::{Bytes, EM_X86_64, Elf, Segments};
 

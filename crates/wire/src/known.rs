@@ -9,6 +9,9 @@
 //!
 //! The header also says where this process has its Python frames, so that a thread can compute the hash of its own Python
 //! stack instead of having them copied and hashed by the probe.
+//!
+//! There is no limit on the distance between words: cuBLAS has frames of more than 32 KiB. Python frames are not
+//! compared word by word: the thread hashes its own, and the hash must be one that the probe has confirmed.
 
 pub mod tree;
 

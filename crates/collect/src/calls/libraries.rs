@@ -1,4 +1,8 @@
 //! Watches the wanted functions of libraries: found before the command starts, or when a process maps them; each file once.
+//!
+//! A library that is found only when it is mapped is watched through `/proc/PID/map_files`, which is the mapped file
+//! whatever its path refers to by then, and a note says how late. A program with a static libcudart is watched itself,
+//! by its symbol table.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -2,6 +2,21 @@
 //!
 //! A layout that was learned in one process holds in others with the same file of libcuda. It is remembered for processes of the
 //! same user only: a process can change its own objects and so teach a wrong layout, but not to others.
+//!
+//! - Known are the handles that host functions keep, those that the runtime passes to the driver for a host function,
+//!   and those that were looked up by name since tracing began. Their names must be exact, so host functions are looked
+//!   up in the code that registers them, and names with lambdas or anonymous namespaces, which nvcc changes in the
+//!   host's code, are ignored.
+//! - A `CUfunction` and a `CUkernel` are different objects, and each kind is learned separately. Launches accept both,
+//!   so the kind of a handle follows from lookups and from the variables of host functions (a `cudaKernel_t` is a
+//!   `CUkernel`); if it is not known, all layouts that give a name must agree, and none may give a known handle a wrong
+//!   name.
+//! - `cuKernelGetFunction` ties a kernel to a function: both have the same name, and two names that differ are
+//!   discarded.
+//! - `trace` tries again when twice as many handles are known, and at the end. `monitor` tries once for each handle,
+//!   because a counter must not move from `[unknown kernel 0x...]` to a name.
+//! - Otherwise handles stay unnamed: that a string in an object is *a* name does not prove that it is the name of
+//!   *this* kernel.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -1,5 +1,8 @@
 //! Finds the libraries that a command is likely to load, so that they can be watched before its first call. A library
 //! that is not found here is watched as soon as it is mapped.
+//!
+//! The order is the loader's: the simulator's directory, LD_LIBRARY_PATH, the program's own run path, wheels of the
+//! Python that runs it, the loader's cache.
 
 use std::{
     ffi::{OsStr, OsString},

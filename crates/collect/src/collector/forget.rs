@@ -1,4 +1,7 @@
 //! Removes stacks that are no longer needed. If they occur again, they are sent again.
+//!
+//! Before the flight recorder removes old stacks, it invalidates those that threads know, and reads what the threads
+//! have reported.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,8 @@
 //! Launches that threads reported by themselves, in order with the records of the probes.
+//!
+//! The slots are read before the ring buffer, and launches and records are taken in order of time: what the probes saw
+//! before a launch is then in the ring. A process can write any launch it likes into its own slots, as it could call
+//! the marker; numbers of stacks and calls that are not its own are ignored.
 
 use bpf::{Cause, Origin, Record};
 use model::event::{Event, Launch, LaunchKind, ProcessId, StackId};

@@ -1,4 +1,10 @@
 //! The threads that Python's `threading` started, and who started them.
+//!
+//! Native threads are not shown in this way. They usually belong to a pool (OpenMP, BLAS, XLA, autograd): the line that
+//! happened to start it did not cause its work. `concurrent.futures` starts its threads in `submit()`. A later
+//! `submit()` only puts work into a queue, and which thread takes it is not observed: the thread stays under the call
+//! that started it, and no line outside the boundary is named as its cause. At most 8 threads that started each other
+//! are shown below each other.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,6 @@
 //! PyTorch's autograd engine in a file: the functions that hand work over and do it.
+//!
+//! The functions are found by the loader's hash table: libtorch_cpu.so has hundreds of thousands of symbols.
 
 use std::fs::File;
 

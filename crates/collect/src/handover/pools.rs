@@ -1,4 +1,11 @@
 //! XLA's thread pools in a file: the functions that take tasks, and the loops that run them.
+//!
+//! Known are Eigen's pool as used by TSL, `xla::WorkerThread` and `tsl::UnboundedWorkQueue`. JAX compiles on the
+//! calling thread, which hands them tasks; among other things these measure which of several kernels is the fastest.
+//! The functions are local symbols, so xla_cuda_plugin.so is searched for the beginnings of their names, in constant
+//! memory: 85 MB of names and 17 MB of symbols in JAX 0.11. Calls with the same stack share one cause, which is sent
+//! once. In such a process every launch needs the marker's probe: the cause of a task is not among what the process can
+//! read.
 
 use std::fs::File;
 

@@ -11,6 +11,10 @@
 //!
 //! So every file that takes over addresses has a number, which is added to them above the address bits. Mappings and
 //! frames are reported with it, and nothing else needs to know.
+//!
+//! Records and mappings are processed in order of time; a record that is newer than the last read of the mappings has
+//! to wait. Until the kernel has the new mapping, it walks by the old file's rules: where the new file's rules differ,
+//! the stack is truncated.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::DefaultHasher},

@@ -1,4 +1,9 @@
 //! System calls on the socket that injected libraries connect to.
+//!
+//! The socket is in a private directory with a random name, and both sides check the other's credentials. Its type is
+//! SEQPACKET: a packet arrives completely or not at all, so a target killed in the middle of a send leaves no partial
+//! message. Credentials are read with libc: the pid of a peer outside our pid namespace is 0, which rustix cannot
+//! express.
 
 use std::{
     io,

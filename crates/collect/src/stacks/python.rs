@@ -2,6 +2,13 @@
 //!
 //! A launch or sample refers to two stacks, the native one and its Python part. Each pair becomes one stack of the
 //! recording once both have arrived; the native one may have to wait for its tables. Until then the pair waits here.
+//!
+//! ```text
+//!  mapping of python or libpython ──> symbols::python::Interpreter (where, which version) ──> map python_processes
+//!                                                                                                   │
+//!  launch or sample ──> native stack's id ─┐                            bpf/python.h: walk the frames, send what is new
+//!                       Python stack's id ─┴─> here: both parts there? ──> symbols::python::merge ──> one stack
+//! ```
 
 mod layout;
 mod loaded;

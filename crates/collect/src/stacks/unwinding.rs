@@ -5,6 +5,24 @@
 //!
 //! A recording compiles the tables of all mapped files, so that few stacks arrive as raw memory. A daemon takes few
 //! stacks, and compiles only the functions on them: a raw stack shows which ones are missing.
+//!
+//! ```text
+//!  mapping record ──> here ──> unwind::Table ──> rows, in maps shared with the kernel
+//!                                                  │
+//!  launch or sample ──> bpf/stack.h: for each frame, find the mapping, search its rows, step to the caller
+//!                            ├─ a rule: exact
+//!                            ├─ no rule (generated code): rbp is assumed to be a frame pointer
+//!                            └─ no table yet: the stack's memory is sent, and walked here
+//! ```
+//!
+//! - Tables of files that are certain to be mapped (libc, the command itself, our library) are compiled before the
+//!   command starts. The injected library waits inside `cuInit` until this process's mappings are known, about a
+//!   millisecond, so that bursts of copies are rare. It does not wait for tables.
+//! - PyTorch's tables take 70 MiB, so the daemon compiles single functions, found by the search table of
+//!   `.eh_frame_hdr`. At an address between the known ones, the walker sends the stack again. A file without a search
+//!   table is compiled completely. The least recently used tables are removed at a limit, and compiled again on demand.
+//! - Files are identified by path and build id, and kept open: containers have their own files, and a replaced file is
+//!   not mistaken for the one that was mapped.
 
 mod early;
 mod eviction;

@@ -2,6 +2,9 @@
 //!
 //! A probe sees the words of the calling convention, a callback sees this struct. Both are converted to the same words,
 //! so that everything else is the same for both.
+//!
+//! The injected library does not interpret: it gets, for each callback, how many bytes of the struct to copy and where
+//! the pointers are. Both follow from the table of functions, by C's layout rules.
 
 use super::args::{Dims, Kind, places};
 use super::call::Call;

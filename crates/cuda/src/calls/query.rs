@@ -1,4 +1,8 @@
 //! Functions that only query state: programs call them constantly, and they change nothing.
+//!
+//! PyTorch makes 27 CUDA calls per launch; nearly all are `cudaGetDevice`, `cudaPeekAtLastError` and similar. Each
+//! probe interrupts the program, so `monitor` does not probe these functions, and `trace` does only with `--all-calls`
+//! or `--match`.
 
 /// Words in the names of functions that query something and change nothing.
 const WORDS: [&str; 9] = ["Get", "Query", "Peek", "Is", "Can", "Elapsed", "Occupancy", "Configuration", "Exchange"];
