@@ -3,6 +3,11 @@
 //! They are behind the library's bytes in the memory file: a page of code and a page of data, which the target maps
 //! without the right to write, and a page for the report, which the thread writes to the file. So no memory of the target
 //! is writable and executable, and the report can be read after the thread has removed the mapping and closed the file.
+//!
+//! A thread created without the C library has no thread-local storage and cannot call `dlopen`. So the borrowed thread
+//! calls `pthread_create`, and nothing else that takes locks. The new thread removes its own mapping by a tail call to
+//! `munmap`. The target opens the file as `/proc/self/fd/N`, so it needs a mounted `/proc`. The loader compares paths
+//! before files, and N is reused, so redundant `./` make each path unique.
 
 use std::{ffi::CStr, slice};
 

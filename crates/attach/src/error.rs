@@ -1,4 +1,8 @@
 //! Why a process cannot be entered.
+//!
+//! Refused before anything is touched: another tracer, seccomp, set-user-id programs, a shadow stack, 32-bit or static
+//! programs, zombies, stopped processes, and children of `vfork`. If warpscope is killed while it attaches, a
+//! close-on-exec descriptor and a mapping of 8 KiB may stay in the process.
 
 use std::io;
 

@@ -3,6 +3,10 @@
 //! The layout is the kernel's (`struct rt_sigframe`, `struct ucontext`, `struct sigcontext`, and `struct _fpstate` with
 //! its software-defined bytes). `rt_sigreturn` reads it and restores the general registers, the floating-point and
 //! vector state and the signal mask at once.
+//!
+//! When a tracer dies, the kernel detaches it and the thread continues: it finishes the call at hand and returns by
+//! this frame. So neither the time limit nor a signal needs a rollback: detaching is always correct. For this reason
+//! there are no breakpoints and no single steps, which outlive a tracer and then kill the process.
 
 use libc::user_regs_struct as Registers;
 

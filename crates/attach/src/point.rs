@@ -1,4 +1,14 @@
 //! Safe points: where a thread may be borrowed.
+//!
+//! - `pthread_create` allocates memory with the program's allocator, so a thread within an allocator is not borrowed.
+//!   All code of a library that exports `malloc` or `calloc` counts, and these functions of the C library and of the
+//!   program. Return addresses are found by a scan of the innermost 4 KiB of the stack, 16 KiB for allocators: it may
+//!   refuse a thread needlessly.
+//! - A thread that waits for a lock is never borrowed: it may hold another lock of an allocator that is hidden in the
+//!   program.
+//! - If the tracer is alive, it sets the original registers after an interrupt stop, and the kernel restarts the system
+//!   call with the time that is left. `epoll_wait` and a few others return `EINTR` to a tracer's interrupt; they are
+//!   repeated, with their full time. Calls that would return a part of their result are not interrupted.
 
 use libc::user_regs_struct as Registers;
 

@@ -1,4 +1,8 @@
 //! Finds a library that an earlier visit has loaded.
+//!
+//! A library is loaded once: if the process has mapped a file of the same name and bytes, its entry is called at its
+//! address. The name of the memory file contains a random number, so that after an interrupted step the next attempt
+//! finds by it what is already there.
 
 use std::{ffi::CStr, fs::File, os::unix::fs::FileExt};
 

@@ -1,6 +1,11 @@
 //! The files inside the warpscope binary: the injected library, the simulated GPU, and its workload.
 //!
 //! The build script creates them with one nested cargo build and the C compiler.
+//!
+//! The nested build uses the profile `embedded` (fat LTO; panics unwind so that they can be caught; frame pointers
+//! kept) with its own target directory in `OUT_DIR`. Flags and wrappers of the outer build (clippy, coverage) are not
+//! passed on. Cargo's artifact dependencies could replace this once they are stable. libelf and zlib are linked
+//! statically; only libc, libm, libgcc_s and the loader are dynamic.
 
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -1,4 +1,6 @@
 //! The ledger in sentences: what was matched, and each thing that was lost, by name and to the unit.
+//!
+//! A test fails if a kind of loss has no sentence.
 
 use std::collections::BTreeMap;
 

@@ -35,6 +35,11 @@
 //! it.
 //!
 //! Divisions are of integers and keep the sums: what is charged adds up to the idle time, to the nanosecond.
+//!
+//! The length of a launch call says little: the driver may submit the work during the call or later. So launching is
+//! one cause. The times before the first work and after the last are the start and the end of the program: they are
+//! charged in the same way, and reported separately. Synchronising calls have no interval here: their events have no
+//! thread. While the GPU is idle they hardly wait, and the time they spin is in the samples.
 
 use serde::Serialize;
 

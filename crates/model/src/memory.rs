@@ -19,6 +19,10 @@
 //!
 //! A tensor holds a whole block, as `torch.cuda.memory_allocated()` counts it ([`blocks`]). Events must be in the order in
 //! which the allocator made them: one that was freed may have the same address as the next one.
+//!
+//! A peak needs the order of all allocations and frees, so each tensor is one event, and not part of a sum. Missed
+//! events do not accumulate: an address that is allocated again was freed before, and a freed segment contains no
+//! tensors.
 
 mod allocations;
 mod blocks;

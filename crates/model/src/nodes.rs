@@ -12,6 +12,15 @@
 //! Records of a launch may arrive after the graph was updated, so a node keeps its earlier stacks, with their times.
 //! Stacks and the events about nodes come from different sources, and either may arrive first. A destroyed graph is kept
 //! until its place is needed: records of its last launches may still arrive.
+//!
+//! - A node is always known before the records of its work: the injected library's queue keeps the order of messages.
+//! - The sums have both stacks. Outputs show the one that created the node; `--graph-stacks launch` merges them by the
+//!   other.
+//! - `--graph-level` enables CUPTI's `GRAPH_TRACE`, which replaces the records of all nodes by one record per launch.
+//!   It is sent as a kernel named `[CUDA graph]`, so that every output and total works as for kernels, and appears
+//!   under the launch.
+//! - Limits: 524,288 nodes of one process, 1,048,576 in total, 256 stacks of one node. What does not fit is counted
+//!   (`graph_nodes`), and appears under the launch.
 
 #[cfg(test)]
 mod tests;

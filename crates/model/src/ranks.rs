@@ -8,6 +8,10 @@
 //!   rank 0   --[####====]----[###====]-     # waits for rank 1    = all ranks take part
 //!   rank 1   ------[====]-------[====]-
 //! ```
+//!
+//! Kernels that only send and receive are left out. With several communicators that use the same kernel, ranks of
+//! different ones may be compared; the summary states the assumption. A process without CUDA has the rank of the
+//! process that started it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -11,6 +11,14 @@
 //!
 //! Events are kept as chunks, encoded as in a recording. The oldest chunk is discarded when it is older than the window,
 //! or when the chunks need too much memory. [`Window::cut`] returns a [`Cut`]: the events of a recording of the window.
+//!
+//! - A chunk needs no other chunk to be read. It is kept for the window and 4 s more.
+//! - Discarded events pass through the join, so at any time the launches that later work may belong to are known. Work
+//!   belongs to the window by its own time, and brings its launch along.
+//! - Sums since the beginning, such as the losses of a session, are differences between the window's last value and the
+//!   last discarded one.
+//! - Times in events come from other processes and are not trusted: the age of a chunk is at most the time at which it
+//!   was received.
 
 mod base;
 mod cut;

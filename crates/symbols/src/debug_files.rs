@@ -8,6 +8,9 @@
 //! ```
 //!
 //! A file of a container is searched in that container first. The network is never used.
+//!
+//! A debug file must have the same build id or checksum. It contains no code, so its file offsets differ: addresses are
+//! translated with the headers of the file itself.
 
 use std::{
     fs::File,

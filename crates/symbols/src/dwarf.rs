@@ -6,6 +6,8 @@
 //! A malicious file may try to take long or to fill memory. Sections are read into our own memory, never mapped, within
 //! a [`Budget`]; so is the parser's output: abbreviations and line headers become structures twenty to a hundred times
 //! as large as their bytes.
+//!
+//! The limits of a recording are 30 s and 2 GiB of sections for each file, less in the monitor.
 
 use std::{
     cell::{Cell, RefCell},

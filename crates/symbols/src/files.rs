@@ -4,6 +4,11 @@
 //! replaced by a newer build, or been in a container that no longer exists. An open descriptor still refers to the file
 //! that ran. The number of open files is bounded; beyond it, a file is searched by its path, and used only if its build
 //! id matches the mapped one.
+//!
+//! A file that was overwritten in place no longer has the build id that was mapped (or, without one, its old size and
+//! time), and is not used: `[libfoo.so]` is better than a wrong name. At most 16,384 files are kept open in a
+//! recording, and a note says so if there are more. The vdso is the same for all processes of a kernel: ours is copied
+//! into a file in memory.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -13,6 +13,10 @@
 //! register the host function with the kernel's name.
 //!
 //! Handles that a library without host functions keeps have their names from the driver's objects: see [`crate::Layout`].
+//!
+//! `trace` also watches `__cudaLaunchKernel`, because the driver's launch within it may use another handle. `monitor`
+//! does not, so that a launch stops the program once. A name found in this way is a symbol at the handle's value in the
+//! recording.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -3,6 +3,8 @@
 //! The names are read at the end of a recording. By then the process has exited, so its `/tmp` is no longer reachable
 //! and its pid in its own namespace is unknown. Both are therefore saved when its first such code is mapped, and the
 //! file is opened when the process ends.
+//!
+//! Later another program with the same pid may overwrite it: a file that was modified after it was opened is not used.
 
 use std::{
     collections::{BTreeSet, HashMap},

@@ -1,4 +1,11 @@
 //! What is kept of processes while they run, so that their code can be named after they have exited.
+//!
+//! ```text
+//!  mapping record ──> files: /proc/PID/map_files, /proc/PID/root, the path ──> an open descriptor, by build id
+//!                       │                └─ the unwind tables and the search for Python read it too
+//!                       └─ memory without a file ──> jits: the process's /tmp and its pid in its own namespace
+//!  the end ──> resolve, file by file: symbols of the file, then of its debug file; with --lines the DWARF of either
+//! ```
 
 use std::collections::HashMap;
 

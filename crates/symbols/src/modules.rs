@@ -1,4 +1,7 @@
 //! Finds the file mapped at an address of a process image at a given time.
+//!
+//! A forked image remembers its parent: an address is looked up in the image itself, then in its parent as it was at
+//! the time of the fork.
 
 use model::{
     event::{Mapping, Origin, ProcessId},

@@ -19,6 +19,11 @@
 //!
 //! The memory is that of a process that may be hostile: every read is bounded, and what is read counts only if it is an
 //! identifier, as names of kernels are. Such a process can give its own kernels wrong names, as it could by other means.
+//!
+//! In driver 580 on an H200, all 30 handles that a PyTorch program launched, those of the runtime and of cuBLAS, had
+//! the number 2 in the first word of their objects and the pointer to the name in the second; functions had 0x100000001
+//! there. The guess is applied to objects that begin in this way, if all of them have a name, at least three names
+//! differ, and no known name contradicts.
 
 use std::{collections::HashSet, fs::File, os::unix::fs::FileExt};
 

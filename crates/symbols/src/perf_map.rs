@@ -2,6 +2,8 @@
 //!
 //! Each line is `START SIZE name`, in hexadecimal. Code is moved and discarded, so a range may appear again: the last
 //! line counts. The file is untrusted and may contain anything.
+//!
+//! The file is read from its end, and each address is named once.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -1,4 +1,8 @@
 //! Resolves addresses to names: each distinct address once, file by file.
+//!
+//! All frames except the innermost are return addresses minus one, from the walker on. So a call that never returns, at
+//! the very end of a function, is attributed to that function, and a frame's line is that of the call. A function has
+//! the name of its symbol with or without lines; DWARF adds lines and inlined functions.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

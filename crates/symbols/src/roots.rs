@@ -1,6 +1,8 @@
 //! The root directories of processes, which differ in a container or a chroot.
 //!
 //! A root is kept open, so that files can be found in it after its processes have exited.
+//!
+//! It is searched with `openat2(RESOLVE_IN_ROOT)`, so that symlinks in it cannot lead outside.
 
 use std::{
     collections::HashMap,

@@ -1,5 +1,8 @@
 //! The status of a recording of running processes. A command that warpscope starts writes to the same terminal, where the two
 //! would mix, so there is none for it.
+//!
+//! A reserved last line (a scroll region) would change the terminal's size for the command, break full-screen programs,
+//! and remain if warpscope is killed.
 
 use std::{
     collections::HashMap,

@@ -6,7 +6,7 @@
 //! ```text
 //!  mapping of python or libpython ──> symbols::python::Interpreter (where, which version) ──> map python_processes
 //!                                                                                                   │
-//!  launch or sample ──> native stack's id ─┐                            bpf/python.h: walk the frames, send what is new
+//!  launch or sample ──> native stack's id ─┐                          bpf/python.h: walk the frames, send what is new
 //!                       Python stack's id ─┴─> here: both parts there? ──> symbols::python::merge ──> one stack
 //! ```
 

@@ -1,4 +1,21 @@
 //! The cost of collecting, relative to the program.
+//!
+//! Each figure is measured during the run. What is not measured is named, not estimated.
+//!
+//! | part | measured by | included |
+//! | --- | --- | --- |
+//! | stacks | the library: one marker call in 32, at random | the search for a known stack, the trap, the program |
+//! | callbacks | the same way: the rest of CUPTI's callbacks | |
+//! | sending | CPU time of the library's thread; reading records on other threads | CUPTI's work while it is flushed |
+//! | CUPTI | CPU samples in libcupti outside our own calls | its hooks, not what the driver does differently |
+//! | CUPTI's threads | the same on threads that CUPTI created | they do not delay the program |
+//! | CPU samples | the sampler measures each of its runs | not the interrupt |
+//! | probes, events | BPF programs measure one run in 32 | not the kernel's trap, which takes about as long |
+//!
+//! The program's CPU time is that of the CUDA processes since they initialised CUDA, as they read it themselves;
+//! without such processes it is that of the command (`getrusage`). warpscope's own CPU time is separate: it runs on
+//! other CPUs. Only stacks, callbacks and CUPTI delay launches (`delay_ns`). In a program that waits for the GPU anyway
+//! the cost is hidden: its measured ratio in `bench/programs` may be lower than the estimate.
 
 use model::{
     event::{CostProgram, FrameKind, StackId},

@@ -2,6 +2,9 @@
 //!
 //! Evidence arrives before the work that ends a gap, and gaps become final late, so samples and waits are kept for a
 //! while. When there are too many, the older half is assigned to the gaps known so far, and dropped.
+//!
+//! A gap becomes final when 65,536 later intervals have arrived, or at the end. At most 524,288 samples and waits are
+//! kept.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 

@@ -5,6 +5,9 @@
 //! those others is divided among the stacks of the same kernel in proportion to `2^rate - 1` times the time of each
 //! sampled launch. Launches that were only counted get the mean time of their kernel. All divisions are of integers and
 //! keep the sums: the total of each kernel stays exact to the nanosecond.
+//!
+//! Copies, memsets and graphs that were only counted are counted by kind. What was never recorded has no time, and the
+//! ledger says so. Busy and idle times cover the windows only.
 
 use std::collections::BTreeMap;
 

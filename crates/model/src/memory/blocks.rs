@@ -4,6 +4,10 @@
 //! rest is useful: of blocks up to 1 MiB any rest, of larger ones only a rest of more than 1 MiB. Otherwise the tensor holds
 //! the whole block. Free neighbours are merged at once, so a free block extends to the next block in use or to the end of
 //! its segment. With expandable segments, every block is split.
+//!
+//! The tracepoint reports the requested size only. The account has the segments and all live blocks, so it knows the
+//! free room at an address and can apply the rule. On an H200 with PyTorch 2.11 the result was the same as PyTorch's
+//! own, to the byte.
 
 /// Sizes are multiples of this.
 const UNIT: u64 = 512;

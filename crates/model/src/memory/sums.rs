@@ -1,4 +1,7 @@
 //! Sums of memory by use and stack, now and at the peak.
+//!
+//! A new peak costs one increment. No state is copied: each sum saves its value at the last peak when it first changes
+//! afterwards.
 
 use rustc_hash::FxHashMap;
 

@@ -1,6 +1,8 @@
 //! Descriptions that frequent events refer to, such as stacks and names. Each arrives once and is valid for later events,
 //! so it is kept when the events around it are discarded. Bounded: descriptions of ended processes are removed, and so
 //! are stacks that the window does not use; what does not fit is counted.
+//!
+//! Above 131,072 stacks, those that the window does not use are removed, and the probes send them again if they recur.
 
 use std::sync::Arc;
 

@@ -1,5 +1,8 @@
 //! PC sampling: each run of a kernel adds the samples that the script defines. They are counted when the kernel is
 //! launched, so that their number does not depend on timing.
+//!
+//! Where CUPTI 13.0 would wait for ever, because sampling is disabled while another thread launches, this ends the
+//! process.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;

@@ -21,6 +21,9 @@
 //! The interpreter's own frames are hidden, except for those at the innermost end, where the time is spent. So are the
 //! functions that it generates to represent Python functions for profilers without Python support (`-X perf`): each
 //! calls the loop.
+//!
+//! Entries and loops that do not match are counted (`python_stacks_uneven`). Nothing else without a file calls the loop
+//! directly, so the functions of `-X perf` can be identified; they are omitted next to Python's own frames.
 
 /// The code that a native frame is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,8 @@
 //!
 //! Up to 3.12 these are tables, taken from the headers; a test derives them again from the headers of every installed
 //! version. From 3.13 on `_PyRuntime` begins with a self-description, `_Py_DebugOffsets`, made for this purpose.
+//!
+//! Free-threaded builds have a different layout and are not supported until one has been tested; a note says so.
 
 /// How frames are stored, and how to recognise those for which the interpreter's loop was entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,12 @@
 //! Numbers devices.
+//!
+//! 1. As the machine does: the driver lists its GPUs in `/proc/driver/nvidia/gpus` by PCI address, which is the order
+//!    of `nvidia-smi`.
+//! 2. Without that list, in the order of the PCI addresses, or else of the UUIDs, of the recorded GPUs; the summary
+//!    says which.
+//!
+//! Any process of the user can report invented GPUs. Those that the machine does not list, and those of processes that
+//! used no GPU, get numbers above all others, and only a limited number of them is accepted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
