@@ -11,7 +11,6 @@
  *   the room for others.
  * - While the return of a runtime function is not watched, the driver's launch within it is recognised by its caller: code
  *   of the runtime.
- *
  * - An error that does not depend on the configuration, such as the one that every call returns after a kernel has
  *   crashed, is seen at every sixteenth launch and at all other calls. Each launch after a failure is watched.
  * - cuKernelGetFunction, which cuBLAS calls before each launch, is watched once for each kernel and context, and again

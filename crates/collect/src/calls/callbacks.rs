@@ -6,7 +6,7 @@
 //!
 //! Two probes take about 0.9 µs per call, two callbacks 0.14 µs. With an option that needs probes (`-p`, `-a`,
 //! `--stacks`, driver requests, the scheduler, kernel functions, tracepoints, other libraries), all calls come from
-//! probes: what the kernel reports is placed inside calls, so one observer must see both. So it is with
+//! probes: what the kernel reports is placed inside calls, so one observer must see both. So do those of
 //! `--summary-only`, because sums in the kernel cost less than events.
 //!
 //! - Functions that are called before the library is loaded are `cuInit` and `cuGetProcAddress`;
