@@ -95,16 +95,16 @@ class Source:
         return dict(re.findall(r"^ +(?:pub )?(\w+): (.*),$", body, re.M))
 
     def field(self, text, members):
-        """Returns a field of `records!` as the specification has it."""
+        """Returns a field of `records!` as the specification has it: its name, its type unless that is `n`, whether it may be absent."""
         name = re.match(r"\w+", text)[0]
         rust = members[name]
         if text == f"{name} as times":
             return f"{name} [interval]"
-        if text.endswith("?"):
-            return f"{name} {self.type(re.fullmatch(r'Option<(.*)>', rust)[1])}?"
+        optional = text.endswith("?")
         distance = re.search(r" from (\w+)$", text)
-        may_end = "*" if " or " in text or " unless 0" in text else ""
-        return f"{name} {f'd({distance[1]})' if distance else self.type(rust)}{may_end}"
+        written = f"d({distance[1]})" if distance else self.type(re.fullmatch(r"Option<(.*)>", rust)[1] if optional else rust)
+        may_end = " or " in text or " unless 0" in text
+        return f"{name} {written}".removesuffix(" n") + ("?" if optional else "*" if may_end else "")
 
     def record(self, name, body):
         """Returns the fields of a record."""
@@ -176,7 +176,7 @@ class Test(unittest.TestCase):
         source = Source()
         source.events = "pub struct One {\n    pub id: StackId,\n    pub at: Vec<(u32, String)>,\n    pub end: u64,\n    pub out: Option<u64>,\n}\n"
         body = " id, at or f(g(a), b), end from id, [flags a 1, b 4; has out 2], out?, end unless 0 from id, "
-        fields = "id n, at [(n text)]*, end d(id), flags u8 (a 1, b 4, out 2), out n?, end d(id)*"
+        fields = "id, at [(n text)]*, end d(id), flags u8 (a 1, b 4, out 2), out?, end d(id)*"
         self.assertEqual(source.record("One", body), fields)
         self.assertEqual(list(wrong_rows("| 16 | one | `id n` | x |", ["| 16 | one | `id n` |"])), [])
         lines = list(wrong_rows("| 16 | one | `id n` |\n| 99 | two |", ["| 16 | one | `id u8` |"]))
