@@ -95,7 +95,7 @@ class Source:
         return dict(re.findall(r"^ +(?:pub )?(\w+): (.*),$", body, re.M))
 
     def field(self, text, members):
-        """Returns a field of `records!` as the specification has it: its name, its type unless that is `n`, whether it may be absent."""
+        """Returns a field of `records!` as specified: its name, its type unless that is `n`, whether it may be absent."""
         name = re.match(r"\w+", text)[0]
         rust = members[name]
         if text == f"{name} as times":
@@ -174,7 +174,8 @@ class Test(unittest.TestCase):
 
     def test_records(self):
         source = Source()
-        source.events = "pub struct One {\n    pub id: StackId,\n    pub at: Vec<(u32, String)>,\n    pub end: u64,\n    pub out: Option<u64>,\n}\n"
+        members = ["id: StackId", "at: Vec<(u32, String)>", "end: u64", "out: Option<u64>"]
+        source.events = "\n".join(["pub struct One {", *(f"    pub {member}," for member in members), "}"])
         body = " id, at or f(g(a), b), end from id, [flags a 1, b 4; has out 2], out?, end unless 0 from id, "
         fields = "id, at [(n text)]*, end d(id), flags u8 (a 1, b 4, out 2), out?, end d(id)*"
         self.assertEqual(source.record("One", body), fields)
