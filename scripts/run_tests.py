@@ -62,5 +62,21 @@ def main():
     sys.exit(124)
 
 
+def self_test():
+    """Check the exit status of programs that end, also if a child keeps the pipe open, and the end of one that hangs."""
+    def run(script):
+        command = [sys.executable, __file__, "sh", "-c", script]
+        environment = {**os.environ, "WARPSCOPE_TEST_LIMIT": "1"}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    assert run("exit 3").returncode == 3
+    assert run("kill -9 $$").returncode == 137
+    left = run("sleep 20 2>/dev/null & echo started")
+    assert (left.returncode, left.stdout) == (0, "started\n"), left
+    slow = "has been running for over 60 seconds"
+    hung = run(f"echo 'test a::b {slow}'; echo 'test c::d {slow}'; echo 'test a::b ... ok'; exec sleep 20")
+    assert hung.returncode == 124 and hung.stderr.endswith("These tests still ran:\n  c::d\n"), hung
+
+
 if __name__ == "__main__":
-    main()
+    self_test() if sys.argv[1:] == ["--self-test"] else main()
