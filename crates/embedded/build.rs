@@ -1,7 +1,7 @@
 //! Builds the injected library and the simulated GPU with a nested cargo, links the latter's shared libraries, and
 //! compiles the bundled workload.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::exit;
 
 mod link {
@@ -22,6 +22,13 @@ mod link {
 
 fn variable(name: &str) -> PathBuf {
     std::env::var_os(name).map_or_else(|| panic!("cargo sets {name}"), PathBuf::from)
+}
+
+/// The nested cargo's directory: beside `build` in the directory of the profile, not in `OUT_DIR`, which is another one for clippy
+/// than for a build. So the second of them finds everything built.
+fn nested_target(out: &Path) -> PathBuf {
+    let mut directories = out.ancestors().skip_while(|directory| !directory.ends_with("build"));
+    directories.nth(1).map_or_else(|| out.join("target"), |profile| profile.join("nested"))
 }
 
 fn main() {
@@ -50,7 +57,7 @@ fn main() {
         println!("cargo:rerun-if-changed={}", workspace.join("crates/inject/build.rs").display());
     }
     let cargo = variable("CARGO").display().to_string();
-    if let Err(error) = link::build(&cargo, &workspace, &out.join("target"), &out.join("files")) {
+    if let Err(error) = link::build(&cargo, &workspace, &nested_target(&out), &out.join("files")) {
         eprintln!("cannot build the injected library and the simulated GPU (gcc and g++ are needed): {error}");
         exit(1);
     }
