@@ -48,6 +48,9 @@
 #define WALK_REMEMBER(context, address, row) ((void)0)
 #endif
 
+#ifndef WALK_LOOK_UP
+#define WALK_LOOK_UP(context, address, row) walk_look_up(context, address, row)
+#endif
 #ifndef WALK_UNKNOWN
 #define WALK_UNKNOWN(context) ((void)0)
 #endif
@@ -264,26 +267,35 @@ static __always_inline void walk_saved(__u32 saved, __u64 cfa, __u64 bp, __u8 bp
 		*kind = WALK_LOST;
 }
 
+/* Finds the row for an address. 0 on success. */
+static __always_inline int walk_look_up(WALK_CONTEXT *context, __u64 address, struct unwind_row *row)
+{
+	struct walk_table table = {};
+
+	if (!WALK_RECALL(context, address, row))
+		return 0;
+	if (walk_find(context, address, &table))
+		return 1;
+	if (walk_search(context, &table, row))
+		row->rule = UNWIND_CFA_NO_RULE;
+	if (UNWIND_CFA(row) == UNWIND_CFA_UNKNOWN) {
+		WALK_UNKNOWN(context);
+		return 1;
+	}
+	WALK_REMEMBER(context, address, row);
+	return 0;
+}
+
 /* Steps from a frame to its caller. Returns WALK_MORE, or why there is no caller; ip and sp are then unchanged. */
 static __always_inline int walk_step(WALK_CONTEXT *context, struct walk_state *state)
 {
 	__u64 address = walk_pc(state), cfa = 0, ip = 0, bp;
-	struct walk_table table = {};
 	struct unwind_row row = {};
 	__u8 bp_kind;
 	int result;
 
-	if (WALK_RECALL(context, address, &row)) {
-		if (walk_find(context, address, &table))
-			return WALK_NO_MAPPING;
-		if (walk_search(context, &table, &row))
-			row.rule = UNWIND_CFA_NO_RULE;
-		if (UNWIND_CFA(&row) == UNWIND_CFA_UNKNOWN) {
-			WALK_UNKNOWN(context);
-			return WALK_NO_MAPPING;
-		}
-		WALK_REMEMBER(context, address, &row);
-	}
+	if (WALK_LOOK_UP(context, address, &row))
+		return WALK_NO_MAPPING;
 	if (UNWIND_CFA(&row) == UNWIND_CFA_NO_RULE)
 		return walk_frame_pointer(context, state);
 	if (UNWIND_CFA(&row) == UNWIND_CFA_END)

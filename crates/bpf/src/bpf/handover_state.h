@@ -162,11 +162,14 @@ static __always_inline u32 cause_of(struct image *image)
 	return handed >> 48 == 1 ? (u32)handed : CAUSE_UNKNOWN;
 }
 
-/* Ends the calls of a thread whose stack began below `sp`. */
-static __always_inline void end_handing(struct handing_thread *thread, struct image *image, u64 sp)
+/* Ends the calls of a thread whose stack began below `sp`. A separate function for the verifier. */
+__noinline int end_handing(struct handing_thread *thread, struct image *image, u64 sp)
 {
-	struct task_key key = { .image = image->id };
+	struct task_key key = {};
 
+	if (!thread || !image)
+		return 0;
+	key.image = image->id;
 	for (u32 i = 0; i < HANDING_DEPTH; i++) {
 		struct handing_call *call = &thread->calls[(thread->depth - 1) & (HANDING_DEPTH - 1)];
 
@@ -179,6 +182,7 @@ static __always_inline void end_handing(struct handing_thread *thread, struct im
 		thread->own -= HANDED_ONE | call->id;
 		__sync_fetch_and_add(handed_by(image), -(HANDED_ONE | call->id));
 	}
+	return 0;
 }
 
 /* The calls of an exiting thread end with it. */

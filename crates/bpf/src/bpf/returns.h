@@ -46,22 +46,38 @@ __noinline u64 real_return(u64 slot)
 	return 0;
 }
 
-/* Restores the real return addresses in a copy of the stack's memory that begins at `page`. */
-static __always_inline void restore_returns(u8 *copy, u64 size, u64 page)
-{
-	u64 trap = return_trap();
+/* A copy of the stack's memory that begins at `page`, and the next call to look at. */
+struct restored_copy {
+	u8 *bytes;
+	u64 size;
+	u64 page;
+	u64 trap;
 	struct return_instance *instance;
+};
 
-	if (!trap || !bpf_core_field_exists(struct return_instance, orig_ret_vaddr))
+static long restore_return(u32 index, struct restored_copy *copy)
+{
+	struct return_instance *instance = copy->instance;
+	u64 at;
+
+	if (!instance)
+		return 1;
+	at = BPF_CORE_READ(instance, stack) - copy->page;
+	if (at <= copy->size - 8 && *(u64 *)(copy->bytes + at) == copy->trap)
+		*(u64 *)(copy->bytes + at) = BPF_CORE_READ(instance, orig_ret_vaddr);
+	copy->instance = BPF_CORE_READ(instance, next);
+	return 0;
+}
+
+/* Restores the real return addresses in a copy of the stack's memory that begins at `page`. */
+static __always_inline void restore_returns(u8 *bytes, u64 size, u64 page)
+{
+	struct restored_copy copy = { .bytes = bytes, .size = size, .page = page, .trap = return_trap() };
+
+	if (!copy.trap || !bpf_core_field_exists(struct return_instance, orig_ret_vaddr))
 		return;
-	instance = BPF_CORE_READ(bpf_get_current_task_btf(), utask, return_instances);
-	for (u32 i = 0; i < MOST_RETURNS && instance; i++) {
-		u64 at = BPF_CORE_READ(instance, stack) - page;
-
-		if (at <= size - 8 && *(u64 *)(copy + at) == trap)
-			*(u64 *)(copy + at) = BPF_CORE_READ(instance, orig_ret_vaddr);
-		instance = BPF_CORE_READ(instance, next);
-	}
+	copy.instance = BPF_CORE_READ(bpf_get_current_task_btf(), utask, return_instances);
+	bpf_loop(MOST_RETURNS, restore_return, &copy, 0);
 }
 
 #endif

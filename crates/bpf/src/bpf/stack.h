@@ -110,20 +110,25 @@ static __always_inline u64 send_raw(struct scratch *scratch, const struct regist
 }
 
 /*
- * Takes the current task's stack from the registers in `scratch`, sends it if it is new, and returns its id; 0 if there
- * is none. `cache` is the thread's cache, if it is used; `kernel` requests the kernel part too.
+ * Takes the current task's stack from the registers in `scratch`, below the kernel part that is there. Returns as take_stack does. A separate
+ * function: otherwise the verifier explores it together with every path of the programs that use it.
  */
-static __always_inline u64 take_stack(void *ctx, struct scratch *scratch, struct walk_cache *cache, struct image *image,
-				      u64 pid_tgid, u64 time, bool kernel)
+__noinline u64 take_user_part(struct scratch *scratch, struct walk_cache *cache, struct image *image)
 {
-	const struct registers *regs = &scratch->registers;
-	struct stack_record *record = &scratch->record;
+	const struct registers *regs;
+	struct stack_record *record;
 	struct walker walker = { .scratch = scratch };
-	u32 image_id = image->id;
-	struct range *range = bpf_map_lookup_elem(&mapping_ranges, &image_id), none = {};
+	struct range *range, none = {};
 	u64 id = 0, size;
+	u32 image_id;
 	u8 one = 1;
 
+	if (!scratch || !image)
+		return 0;
+	regs = &scratch->registers;
+	record = &scratch->record;
+	image_id = image->id;
+	range = bpf_map_lookup_elem(&mapping_ranges, &image_id);
 	scratch->range = range ? *range : none;
 	scratch->owner = (u64)image_id << 32 | scratch->range.generation;
 	scratch->remembered = 0;
@@ -140,19 +145,17 @@ static __always_inline u64 take_stack(void *ctx, struct scratch *scratch, struct
 		if (walker.deep)
 			walker.deep->count = 0;
 	}
-	scratch->hash = image_id;
 	scratch->sp = regs->general[REGISTER_RSP];
 	scratch->span = 0;
 	scratch->depth = 0;
 	scratch->unready = 0;
-	scratch->kernel_frames = kernel ? take_kernel_part(ctx, record->frames, &scratch->hash) : 0;
 	scratch->result = WALK_END;
 	walk_start(&scratch->state, regs->ip, regs->general[REGISTER_RSP], regs->general[REGISTER_RBP],
 		   regs->general[REGISTER_RBX]);
-	if (!kernel || !image->memory || (u64)BPF_CORE_READ(bpf_get_current_task_btf(), mm) == image->memory)
+	if (!scratch->checked || !image->memory || (u64)BPF_CORE_READ(bpf_get_current_task_btf(), mm) == image->memory)
 		bpf_loop(MAX_USER_FRAMES, walk_one, &walker, 0);
 	if (scratch->unready && image->raw_left && !scratch->range.full) {
-		id = send_raw(scratch, regs, image_id, pid_tgid, time);
+		id = send_raw(scratch, regs, image_id, scratch->pid_tgid, scratch->time);
 		if (id) {
 			image->raw_left--;
 			return id;
@@ -167,8 +170,8 @@ static __always_inline u64 take_stack(void *ctx, struct scratch *scratch, struct
 	record->type = RECORD_STACK;
 	record->image = image_id;
 	record->id = id;
-	record->time = time;
-	record->pid = pid_tgid >> 32;
+	record->time = scratch->time;
+	record->pid = scratch->pid_tgid >> 32;
 	record->user_frames = scratch->depth;
 	record->kernel_frames = scratch->kernel_frames;
 	record->result = scratch->result == WALK_MORE ? WALK_TRUNCATED : scratch->result;
@@ -190,6 +193,21 @@ sent:
 		scratch->remembered = (scratch->result == WALK_END || scratch->result == WALK_MORE) && !scratch->unready;
 	}
 	return id;
+}
+
+/*
+ * Takes the current task's stack from the registers in `scratch`, sends it if it is new, and returns its id; 0 if there
+ * is none. `cache` is the thread's cache, if it is used; `kernel` requests the kernel part too.
+ */
+static __always_inline u64 take_stack(void *ctx, struct scratch *scratch, struct walk_cache *cache, struct image *image,
+				      u64 pid_tgid, u64 time, bool kernel)
+{
+	scratch->time = time;
+	scratch->pid_tgid = pid_tgid;
+	scratch->checked = kernel;
+	scratch->hash = image->id;
+	scratch->kernel_frames = kernel ? take_kernel_part(ctx, scratch->record.frames, &scratch->hash) : 0;
+	return take_user_part(scratch, cache, image);
 }
 
 #endif

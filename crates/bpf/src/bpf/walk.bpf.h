@@ -69,12 +69,15 @@ struct scratch {
 	u64 owner; /* of cached rows and memos: image and generation */
 	u64 hash; /* of the frames so far */
 	u64 sp; /* where the walk began */
+	u64 time;
+	u64 pid_tgid;
 	u32 span; /* words from there to the last one read */
 	u32 kernel_frames;
 	u32 depth;
 	u32 result;
 	/* An address on the stack is in a mapping or a function that the reader has not published yet. */
 	u32 unready;
+	u32 checked; /* the task may be in the middle of an exec, or exiting */
 	u32 remembered; /* the words of this walk determine the stack: no table was missing */
 	struct registers registers; /* the initial registers */
 	struct stack_record record;
@@ -144,13 +147,24 @@ static __always_inline void remember_row(u64 owner, u64 address, const struct un
 	entry->check = row_check(address, owner, row);
 }
 
+__noinline int look_up_row(struct scratch *scratch, u64 address, struct unwind_row *row);
+
 #define WALK_CONTEXT struct walker
 #define WALK_RECALL(walker, address, row) recall_row((walker)->scratch->owner, address, row)
 #define WALK_REMEMBER(walker, address, row) remember_row((walker)->scratch->owner, address, row)
+#define WALK_LOOK_UP(walker, address, row) look_up_row((walker)->scratch, address, row)
 #define WALK_UNKNOWN(walker) ((walker)->scratch->unready = 1)
 #define WALK_READ(walker, dst, address) walk_read(walker, dst, address)
 #define WALK_RETURN(walker, state, slot, ip) walk_return(walker, slot, ip)
 #define WALK_REGISTER(walker, number, value) (*(value) = (walker)->scratch->registers.general[(number) & 15], 0)
+
+/* Records a word that the walk has read. A separate function for the verifier. */
+__noinline int note_read(struct memo *memo, struct deep_memo_record *deep, struct scratch *scratch, u64 address, u64 word)
+{
+	if (memo && scratch)
+		note_word(memo, deep, scratch->sp, &scratch->span, address, word);
+	return 0;
+}
 
 static __always_inline int walk_read(struct walker *walker, u64 *word, u64 address)
 {
@@ -160,7 +174,7 @@ static __always_inline int walk_read(struct walker *walker, u64 *word, u64 addre
 		return 1;
 	}
 	if (walker->memo)
-		note_word(walker->memo, walker->deep, walker->scratch->sp, &walker->scratch->span, address, *word);
+		note_read(walker->memo, walker->deep, walker->scratch, address, *word);
 	return 0;
 }
 
@@ -223,6 +237,16 @@ static __always_inline const struct unwind_row *walk_row(struct walker *walker, 
 
 /* These two files depend on each other: walk.h calls the functions above, and the code below calls walk.h. */
 #include "walk.h"
+
+/* A separate function: otherwise the verifier explores the searches together with every path of a step. */
+__noinline int look_up_row(struct scratch *scratch, u64 address, struct unwind_row *row)
+{
+	struct walker walker = { .scratch = scratch };
+
+	if (!scratch || !row)
+		return 1;
+	return walk_look_up(&walker, address, row);
+}
 
 static long walk_one(u32 index, struct walker *walker)
 {
