@@ -106,11 +106,10 @@ impl Prepared {
         for pid in &programs.found {
             early.queue(*pid, &mut kept.files);
         }
+        let expected = expected.map(|expected| early.expect(&mut kept.files, &expected)).unwrap_or_default();
         let recorder = Recorder::start(&programs)?;
         let mut unwinding = Unwinding::new(recorder.unwind_maps()?, raw_stacks, table, early);
-        if let Some(expected) = expected {
-            unwinding.prepare(&mut kept.files, &expected);
-        }
+        unwinding.await_all(&expected);
         let pythons = if python { Some(Pythons::new(recorder.python_maps()?)) } else { None };
         let period = programs.sample_hz.map_or(0, |hz| 1_000_000_000 / u64::from(hz.max(1)));
         let handovers = programs.handover.then(|| Handovers::new(programs.forward));

@@ -52,6 +52,7 @@ use sandbox::Failed;
 use symbols::{FileId, Files};
 use unwind::Row;
 
+use early::canonical;
 use growing::{Growing, Lookup};
 use image::{Image, Module, Wanted};
 use tables::{Compiled, Compiler, Finished, Job, Unwindable, What};
@@ -130,16 +131,18 @@ impl Unwinding {
         std::mem::take(&mut self.notes)
     }
 
-    /// Compiles the tables of files that the command will certainly map, before it starts: those that we have mapped
-    /// ourselves, such as the C library, and those in `sure`.
+    /// Waits for tables that were begun early.
+    pub fn await_all(&mut self, expected: &[FileId]) {
+        for id in expected {
+            self.wait_for(Some(*id));
+        }
+    }
+
+    /// Compiles the tables of other files that the command will certainly map, before it starts.
     pub fn prepare(&mut self, files: &mut Files, sure: &[PathBuf]) {
-        let own = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-        let own =
-            own.lines().filter(|l| l.contains(" r-xp ")).filter_map(|l| Some(l[l.find(['/', '['])?..].to_owned()));
-        let sure = sure.iter().filter_map(|p| p.canonicalize().ok()).map(|p| p.to_string_lossy().into_owned());
-        for path in own.chain(sure).filter(|path| Files::is_file(path)).collect::<HashSet<_>>() {
-            let Some(id) = files.expected(&path) else { continue };
-            if let Some(file) = files.open(id) {
+        for path in canonical(sure) {
+            let id = files.expected(&path).filter(|id| !self.files.contains_key(id));
+            if let Some((id, file)) = id.and_then(|id| Some((id, files.open(id)?))) {
                 self.finish(self.compiler.compile(Job { id, path, file, what: What::Whole }));
             }
         }
