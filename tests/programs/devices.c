@@ -24,8 +24,9 @@ static const char *error_text(long result) {
     return text;
 }
 
-static void request(int file, unsigned long number, const char *name, void *argument, const char *command) {
-    const char *result = error_text(ioctl(file, number, argument));
+/* Passes the number as an `int`, as CUDA does: the kernel uses the lower half of the register. */
+static void request(int file, int number, const char *name, void *argument, const char *command) {
+    const char *result = error_text(syscall(SYS_ioctl, file, (long)number, argument));
     if (command)
         account(name, result, ADDRESS("request") ",%s", (unsigned long)(unsigned)number, command);
     else

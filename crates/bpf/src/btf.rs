@@ -22,6 +22,8 @@ pub struct KernelFunction {
     pub id: u32,
     /// The names of its parameters, one for each word of 8 bytes.
     pub parameters: Vec<String>,
+    /// How many bytes of each of these words are used.
+    pub widths: Vec<u8>,
     /// Its result type.
     pub result: KernelResult,
 }
@@ -175,19 +177,22 @@ impl<'a> Types<'a> {
         let found = functions.filter_map(|(record, id)| {
             let name = self.name(record.name).filter(|name| wanted(name))?;
             let prototype = self.get(record.size_or_type).filter(|prototype| prototype.kind == FUNC_PROTO)?;
+            let (parameters, widths) = self.parameters(prototype);
             Some(KernelFunction {
                 name: name.to_owned(),
                 module: module.to_owned(),
                 id,
-                parameters: self.parameters(prototype),
+                parameters,
+                widths,
                 result: self.result(prototype),
             })
         });
         found.collect()
     }
 
-    fn parameters(&self, prototype: Type<'_>) -> Vec<String> {
-        let mut parameters = Vec::new();
+    /// Returns the name of each word, and how many of its bytes are used.
+    fn parameters(&self, prototype: Type<'_>) -> (Vec<String>, Vec<u8>) {
+        let (mut parameters, mut widths) = (Vec::new(), Vec::new());
         for parameter in prototype.more.chunks_exact(8) {
             let (name, id) = (word(parameter, 0).unwrap_or(0), word(parameter, 4).unwrap_or(0));
             let name = match self.name(name) {
@@ -195,13 +200,15 @@ impl<'a> Types<'a> {
                 Some(name) => name.to_owned(),
             };
             // A structure of up to 16 bytes is passed in two words.
-            let words = match self.bare(id) {
-                Some(Type { kind: STRUCT | UNION, size_or_type: size, .. }) if size > 8 => 2,
-                _ => 1,
+            let (words, width) = match self.bare(id) {
+                Some(Type { kind: STRUCT | UNION, size_or_type: size, .. }) if size > 8 => (2, 8),
+                Some(Type { kind: INT | ENUM, size_or_type: size @ (1 | 2 | 4), .. }) => (1, size as u8),
+                _ => (1, 8),
             };
             parameters.extend(std::iter::repeat_n(name, words));
+            widths.extend(std::iter::repeat_n(width, words));
         }
-        parameters
+        (parameters, widths)
     }
 
     fn result(&self, prototype: Type<'_>) -> KernelResult {
@@ -256,16 +263,18 @@ mod tests {
         fs::write(directory.path().join(KERNEL), kernel).expect("a file");
         fs::write(directory.path().join("driver"), module).expect("a file");
         let found = functions_in(directory.path(), |_| true).expect("functions");
-        let function = |name: &str, module: &str, id, parameters: &[&str], result| KernelFunction {
+        let function = |name: &str, module: &str, id, parameters: &[(&str, u8)], result| KernelFunction {
             name: name.into(),
             module: module.into(),
             id,
-            parameters: parameters.iter().map(|&name| name.into()).collect(),
+            parameters: parameters.iter().map(|&(name, _)| name.into()).collect(),
+            widths: parameters.iter().map(|&(_, width)| width).collect(),
             result,
         };
+        let words = [("flags", 4), ("both", 8), ("both", 8), ("arg3", 4)];
         let expected = [
-            function("open", KERNEL, 4, &["flags", "both", "both", "arg3"], KernelResult::Signed(4)),
-            function("close", "driver", 6, &["flags"], KernelResult::Nothing),
+            function("open", KERNEL, 4, &words, KernelResult::Signed(4)),
+            function("close", "driver", 6, &[("flags", 4)], KernelResult::Nothing),
         ];
         assert_eq!(found, expected);
         assert!(functions_in(directory.path(), |name| name == "read").expect("functions").is_empty());

@@ -19,7 +19,7 @@ const MOST_UNKNOWN: usize = 4096;
 #[derive(Debug, Default)]
 pub struct Functions {
     next: u32,
-    requests: HashMap<(String, u32, u64), FunctionId>,
+    requests: HashMap<(String, u32, u32), FunctionId>,
     /// Numbers by name, if each name has one number.
     names: Option<HashMap<String, FunctionId>>,
     unknown: usize,
@@ -66,7 +66,7 @@ impl Functions {
 
     /// Returns the number of a device request made by a system call, and its description if it is new.
     pub fn request(&mut self, call: &SyscallRecord) -> (FunctionId, Option<Function>) {
-        let request = if call.number == IOCTL { call.words[0] } else { 0 };
+        let request = if call.number == IOCTL { call.words[0] as u32 } else { 0 };
         let number = if opens(call.number) { OPEN } else { call.number };
         let key = (call.device.clone(), number, request);
         if let Some(id) = self.requests.get(&key) {

@@ -77,6 +77,12 @@ fn field(line: &str) -> Option<Field> {
     let mut value = |wanted| numbers.find(|(name, _)| *name == wanted).and_then(|(_, value)| value);
     let (offset, size, signed) = (value("offset")?, value("size")?, value("signed")? != 0);
     let (kind, name) = declaration.rsplit_once([' ', '*'])?;
+    // Arguments of system calls are recorded as whole registers: of an `int`, only the lower half counts.
+    let (size, signed) = match (kind, size) {
+        ("int", 8) => (4, true),
+        ("unsigned int", 8) => (4, false),
+        _ => (size, signed),
+    };
     let is_text = kind.contains("char");
     let kind = match name.find('[') {
         _ if kind.contains("__data_loc") => {
@@ -142,5 +148,10 @@ format:
         record[16..20].copy_from_slice(&u32::MAX.to_ne_bytes());
         assert_eq!(format.text(&record), "prev_comm=ab code=-5");
         assert_eq!(Format::parse("field:;offset:x"), Format::default());
+        // The program passed a 32-bit number sign-extended.
+        let ioctl =
+            "field:int fd;\toffset:0;\tsize:8;\tsigned:0;\n\tfield:unsigned int cmd;\toffset:8;\tsize:8;\tsigned:0;";
+        let record = [0xffff_ffff_ffff_ff9c_u64, 0xffff_ffff_c020_462a].map(u64::to_ne_bytes).concat();
+        assert_eq!(Format::parse(ioctl).text(&record), format!("fd=-100 cmd={}", 0xc020_462a_u32));
     }
 }

@@ -20,8 +20,8 @@ pub struct Tracer {
     /// Their numbers.
     pub functions: Functions,
     points: HashMap<u32, Format>,
-    /// The result types of kernel functions.
-    results: HashMap<u32, KernelResult>,
+    /// The result types of kernel functions, and the bytes that each argument uses of its word.
+    types: HashMap<u32, (KernelResult, Vec<u8>)>,
     code: Code,
     /// Processes that report their calls themselves, if they are expected to.
     pub callbacks: Option<Callbacks>,
@@ -64,7 +64,7 @@ impl Tracer {
             libraries,
             functions,
             points: HashMap::new(),
-            results: HashMap::new(),
+            types: HashMap::new(),
             code: Code::default(),
             callbacks: None,
             all,
@@ -105,7 +105,14 @@ impl Tracer {
     }
 
     /// Converts a call to an event.
-    pub fn call(&self, record: CallRecord, launch: Option<(SessionId, u32)>, stack: Option<StackId>) -> Event {
+    pub fn call(&self, mut record: CallRecord, launch: Option<(SessionId, u32)>, stack: Option<StackId>) -> Event {
+        if let Some((result, widths)) = self.types.get(&record.function) {
+            record.result = result.read(record.result);
+            // The rest of a word is whatever the caller left in the register.
+            for (word, width) in record.words.iter_mut().zip(widths) {
+                *word = KernelResult::Unsigned(*width).read(*word);
+            }
+        }
         Event::Call(Call {
             function: FunctionId(record.function),
             process: ProcessId(record.image),
@@ -116,7 +123,7 @@ impl Tracer {
             enclosed: record.enclosed,
             start: record.start,
             end: record.end,
-            result: self.results.get(&record.function).map_or(record.result, |result| result.read(record.result)),
+            result: record.result,
             out: record.out,
             launch,
             launches: record.launches,

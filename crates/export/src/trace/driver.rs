@@ -26,7 +26,8 @@ pub(super) fn arguments(function: &Function, call: &Call) -> Arguments {
             add("offset", word(2).map(|n| Argument::Value(Value::Pointer(n))));
         }
         name => {
-            add("request", word(0).map(|n| Argument::Value(Value::Flags(n))));
+            // The kernel reads 32 bits: a program that keeps the number as an `int` passes it sign-extended.
+            add("request", word(0).map(|n| Argument::Value(Value::Flags(u64::from(n as u32)))));
             match command(function, call) {
                 Some(number) => {
                     let key = if name == "NV_ESC_RM_ALLOC" { "class" } else { "command" };

@@ -162,8 +162,10 @@ fn memory() -> Vec<Event> {
     control[8..12].copy_from_slice(&0x2080_0102_u32.to_le_bytes());
     let mut alloc = vec![0; 32];
     alloc[12..16].copy_from_slice(&0x003e_u32.to_le_bytes());
-    let control =
-        Call { payload: control, ..call("NV_ESC_RM_CONTROL", 2, 1_050 * US, 120 * US, &[0xc020_462a, 0x7ffd_1000, 0]) };
+    let control = Call {
+        payload: control,
+        ..call("NV_ESC_RM_CONTROL", 2, 1_050 * US, 120 * US, &[0xffff_ffff_c020_462a, 0x7ffd_1000, 0])
+    };
     let alloc = Call {
         payload: alloc,
         result: (-22_i64).cast_unsigned(),

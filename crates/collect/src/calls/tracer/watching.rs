@@ -221,7 +221,7 @@ impl Tracer {
             gather.words = known.parameters.len().min(CALL_WORDS) as u8;
             function.parameters.clone_from(&known.parameters);
             function.void = known.result == KernelResult::Nothing;
-            self.results.insert(function.id.0, known.result);
+            self.types.insert(function.id.0, (known.result, known.widths.clone()));
         }
         let number = function.id.0;
         recorder.describe(number, gather)?;
