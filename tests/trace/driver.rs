@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use crate::support::{
     Ended, Scene,
-    calls::{Call, Trace, account, start},
+    calls::{Call, Trace, account, end, start},
     program,
     scene::number,
 };
 
 /// Check each ioctl, mmap, open (by three system calls) and close of three devices on two threads, in order: names, arguments and
-/// results match the program's own account. Requests in a watched call are one level deeper; other files are not traced.
+/// results match the program's own account, which passes the numbers of requests sign-extended. Requests in a watched call are one level deeper; other files are not traced.
 #[test]
 fn driver_requests_are_exact() {
     let scene = Scene::new();
@@ -66,6 +68,45 @@ fn driver_requests_are_exact() {
         ])
     );
     assert_eq!(trace.named("inside").filter(|call| call["depth"] == 0).count(), 20);
+}
+
+/// Check that each request has a row with its count, errors and percentiles, and a row in the chart of latencies.
+#[test]
+fn requests_have_a_table() {
+    let scene = Scene::new();
+    let program = program("devices");
+    Ended::of(&mut scene.trace("--sim -q --driver -o t.wscope -o t.jsonl", &format!("{program} account 1"))).exits(0);
+    let table = Ended::of(&mut scene.warpscope(&["report", "--by", "requests", "--json", "t.wscope"])).exits(0);
+    let rows: Vec<Value> = serde_json::from_str(table.out()).expect("JSON");
+    let trace = Trace::read(&scene.read("t.jsonl"));
+    assert_eq!(rows.iter().map(|row| number(row, "requests")).sum::<u64>(), trace.of("kernel").count() as u64);
+    for row in &rows {
+        let of_row = |event: &&Value| {
+            let args = &event["args"];
+            let command = args.get("command").or(args.get("class")).and_then(Value::as_str).unwrap_or_default();
+            event["name"] == row["request"] && command == row["command"] && event["library"] == row["device"]
+        };
+        let mut times: Vec<u64> =
+            trace.of("kernel").filter(of_row).map(|event| (end(event) - start(event)) as u64).collect();
+        times.sort_unstable();
+        let failed = trace.of("kernel").filter(of_row).filter(|event| event["error"] == true).count() as u64;
+        assert_eq!((times.len() as u64, failed), (number(row, "requests"), number(row, "errors")), "{row}");
+        assert_eq!(
+            (times.iter().sum::<u64>(), times[times.len() - 1]),
+            (number(row, "ns"), number(row, "max_ns")),
+            "{row}"
+        );
+        for (key, share) in [("p50_ns", 0.5), ("p90_ns", 0.9), ("p99_ns", 0.99)] {
+            let exact = times[((share * times.len() as f64).ceil() as usize).max(1) - 1];
+            let found = number(row, key);
+            // Within a bucket: an eighth, or 8 ns of the shortest.
+            assert!(found.abs_diff(exact) <= exact / 7 + 16, "{key}: {exact} in {row}");
+        }
+    }
+    let text = Ended::of(&mut scene.warpscope(&["report", "t.wscope"])).exits(0);
+    let chart = text.out().split("\nLatency").nth(1).and_then(|rest| rest.split("\n\n").next()).expect("latencies");
+    let busiest = rows[0]["request"].as_str().expect("a name").trim_start_matches("NV_ESC_");
+    assert!(chart.contains(&busiest[..busiest.len().min(20)]), "{busiest}: {chart}");
 }
 
 /// Check that nothing is traced without --driver.

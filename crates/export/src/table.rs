@@ -44,6 +44,8 @@ pub enum Table {
     Memory,
     /// Traced calls by function.
     Calls,
+    /// Requests to the driver, by command.
+    Requests,
     /// The ledger.
     Ledger,
 }

@@ -28,7 +28,7 @@ pub use self::rows::{Cell, Rows};
 
 impl Table {
     /// All tables, and their names.
-    pub const ALL: [(&'static str, Self); 21] = [
+    pub const ALL: [(&'static str, Self); 22] = [
         ("kernels", Self::Kernels),
         ("paths", Self::Paths),
         ("user-paths", Self::UserPaths),
@@ -49,6 +49,7 @@ impl Table {
         ("waits", Self::Waits),
         ("memory", Self::Memory),
         ("calls", Self::Calls),
+        ("requests", Self::Requests),
         ("ledger", Self::Ledger),
     ];
 
@@ -76,6 +77,7 @@ impl Table {
             Self::Waits => reasons::waits(profile),
             Self::Memory => reasons::memory(profile),
             Self::Calls => reasons::calls(profile),
+            Self::Requests => reasons::requests(profile),
             Self::Ledger => ledger(profile)?,
         })
     }
@@ -100,6 +102,7 @@ impl Table {
             Self::Waits => "no time off the CPU was recorded: record with --off-cpu",
             Self::Memory => "no GPU memory was recorded: record with --memory",
             Self::Calls => "no calls were traced: use warpscope trace",
+            Self::Requests => "no driver requests were traced: use warpscope trace --driver",
             Self::Ledger => "the ledger is empty",
         }
     }

@@ -12,7 +12,7 @@ mod sums;
 mod tests;
 mod tier;
 
-pub use amounts::{CallSum, CommandSum, Moved, Switches, ThreadSum};
+pub use amounts::{CallSum, Moved, Switches, ThreadSum};
 pub use changes::{MemoryChange, MemoryChanges, MemoryOperation};
 pub(crate) use facts::known;
 pub use facts::{captured, command, facts, is_error};

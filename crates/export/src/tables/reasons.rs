@@ -93,13 +93,31 @@ pub fn memory(profile: &Profile) -> Rows {
 pub fn calls(profile: &Profile) -> Rows {
     let functions = TraceSummary::of(profile).map(|trace| trace.functions).unwrap_or_default();
     let rows = functions.into_iter().map(|row| {
-        let times = [row.ns, row.self_ns, row.mean_ns, row.p50_ns, row.p99_ns, row.max_ns].map(Cell::Ns);
+        let times = [row.ns, row.self_ns, row.mean_ns, row.p50_ns, row.p90_ns, row.p99_ns, row.max_ns].map(Cell::Ns);
         let texts = [row.name, row.library].map(Cell::Text);
         texts.into_iter().chain([Cell::Count(row.calls), Cell::Count(row.errors)]).chain(times).collect()
     });
     Rows {
         columns: vec![
-            "function", "library", "calls", "errors", "ns", "self_ns", "mean_ns", "p50_ns", "p99_ns", "max_ns",
+            "function", "library", "calls", "errors", "ns", "self_ns", "mean_ns", "p50_ns", "p90_ns", "p99_ns",
+            "max_ns",
+        ],
+        rows: rows.collect(),
+    }
+}
+
+/// Returns requests to the driver by device, request and command.
+pub fn requests(profile: &Profile) -> Rows {
+    let requests = TraceSummary::of(profile).map(|trace| trace.requests).unwrap_or_default();
+    let rows = requests.into_iter().map(|row| {
+        let times = [row.ns, row.mean_ns, row.p50_ns, row.p90_ns, row.p99_ns, row.max_ns].map(Cell::Ns);
+        let texts = [row.request, row.command.unwrap_or_default(), row.device].map(Cell::Text);
+        texts.into_iter().chain([Cell::Count(row.count), Cell::Count(row.errors)]).chain(times).collect()
+    });
+    Rows {
+        columns: vec![
+            "request", "command", "device", "requests", "errors", "ns", "mean_ns", "p50_ns", "p90_ns", "p99_ns",
+            "max_ns",
         ],
         rows: rows.collect(),
     }

@@ -8,7 +8,7 @@ use crate::{
     terminal_text::{Page, TextStyle, bar, cut, shortened},
     trace::{
         latency,
-        summary::{FunctionRow, MemoryRow, MovedRow, TraceSummary},
+        summary::{MemoryRow, MovedRow, RequestRow, TraceSummary},
     },
 };
 
@@ -18,8 +18,19 @@ const TOP: usize = 15;
 const SLOWEST: usize = 10;
 /// Maximum number of functions whose durations are drawn.
 const DRAWN: usize = 5;
+/// Maximum number of requests to the driver whose durations are drawn.
+const DRAWN_REQUESTS: usize = 3;
 /// Length of bars, and width of titles.
 const BAR: usize = 8;
+
+/// Names a request to the driver, first by its command.
+fn request_name(row: &RequestRow) -> String {
+    let request = row.request.strip_prefix("NV_ESC_").unwrap_or(&row.request);
+    match &row.command {
+        Some(command) => format!("{command} ({request})"),
+        None => request.to_owned(),
+    }
+}
 
 impl Page {
     /// Writes which functions were called, and their results and effects.
@@ -176,11 +187,7 @@ impl Page {
                 time(row.mean_ns),
                 time(row.max_ns)
             );
-            let request = row.request.strip_prefix("NV_ESC_").unwrap_or(&row.request);
-            let mut name = match &row.command {
-                Some(command) => format!("{} {command} ({request})", row.device),
-                None => format!("{} {request}", row.device),
-            };
+            let mut name = format!("{} {}", row.device, request_name(row));
             if row.errors > 0 {
                 name += &format!(", {}", counted(row.errors, "error", "errors"));
             }
@@ -262,10 +269,13 @@ impl Page {
     }
 
     fn latencies(&mut self, t: &TraceSummary) {
-        let drawn: Vec<&FunctionRow> = t.functions.iter().take(DRAWN).collect();
-        let Some(label) = drawn.iter().map(|f| f.name.chars().count()).max() else { return };
+        let functions = t.functions.iter().take(DRAWN).map(|f| (f.name.clone(), &f.histogram, TextStyle::Green));
+        let requests = t.requests.iter().take(DRAWN_REQUESTS);
+        let requests = requests.map(|row| (request_name(row), &row.histogram, TextStyle::Yellow));
+        let drawn: Vec<_> = functions.chain(requests).collect();
+        let Some(label) = drawn.iter().map(|(name, ..)| name.chars().count()).max() else { return };
         let label = label.clamp("Latency".len(), 28);
-        let histograms: Vec<&[(u64, u64)]> = drawn.iter().map(|f| f.histogram.as_slice()).collect();
+        let histograms: Vec<&[(u64, u64)]> = drawn.iter().map(|(_, histogram, _)| histogram.as_slice()).collect();
         let (axis, rows) = latency::chart(&histograms, self.width.saturating_sub(label + 2));
         if rows.is_empty() {
             return;
@@ -277,9 +287,9 @@ impl Page {
         );
         self.text.push('\n');
         self.line(&title);
-        for (function, bars) in drawn.iter().zip(rows) {
-            let name = cut(&names::printable(&function.name), label);
-            let line = format!("{name:<label$}  {}", self.ink(TextStyle::Green, &bars));
+        for ((name, _, ink), bars) in drawn.into_iter().zip(rows) {
+            let name = cut(&names::printable(&name), label);
+            let line = format!("{name:<label$}  {}", self.ink(ink, &bars));
             self.line(&line);
         }
     }

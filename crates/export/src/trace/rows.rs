@@ -51,6 +51,8 @@ pub struct FunctionRow {
     pub mean_ns: u64,
     /// Median duration.
     pub p50_ns: u64,
+    /// 90th percentile of the duration.
+    pub p90_ns: u64,
     /// 99th percentile of the duration.
     pub p99_ns: u64,
     /// The longest.
@@ -79,8 +81,16 @@ pub struct RequestRow {
     pub ns: u64,
     /// Mean duration.
     pub mean_ns: u64,
+    /// Median duration.
+    pub p50_ns: u64,
+    /// 90th percentile of the duration.
+    pub p90_ns: u64,
+    /// 99th percentile of the duration.
+    pub p99_ns: u64,
     /// The longest.
     pub max_ns: u64,
+    /// Histogram of durations: (from nanoseconds, requests).
+    pub histogram: Vec<(u64, u64)>,
 }
 
 /// Hits of one tracepoint.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cuda::{calls::Space, results};
 use model::{
-    calls::{CallSum, Calls, CommandSum, Tier},
+    calls::{CallSum, Calls, Tier},
     event::{Function, FunctionId, Layer, Memory, Mode},
     histogram::{Histogram, lower_bound},
     profile::Profile,
@@ -70,7 +70,7 @@ impl TraceSummary {
         let sums = Sums::of(calls);
         let layers = layers(calls);
         let total = |value: fn(&LayerRow) -> u64| layers.iter().map(value).fold(0, u64::saturating_add);
-        let requests = sums.requests(calls);
+        let requests = requests(calls);
         Some(Self {
             calls: total(|row| row.calls),
             unfinished: calls.unfinished,
@@ -117,14 +117,7 @@ impl<'a> Sums<'a> {
             let Some(function) = calls.functions.get(id).filter(|function| function.shown) else { continue };
             let key = (function.layer, library(function), function.name.as_str());
             let (_, sum) = sums.entry(key).or_insert_with(|| (function, CallSum::default()));
-            sum.count = sum.count.saturating_add(part.count);
-            sum.errors = sum.errors.saturating_add(part.errors);
-            sum.inner = sum.inner.saturating_add(part.inner);
-            sum.ns = sum.ns.saturating_add(part.ns);
-            sum.self_ns = sum.self_ns.saturating_add(part.self_ns);
-            sum.max_ns = sum.max_ns.max(part.max_ns);
-            sum.bytes = sum.bytes.saturating_add(part.bytes);
-            sum.histogram.add_all(&part.histogram);
+            sum.merge(part);
         }
         Self { by_function: sums.into_values().filter(|(_, sum)| sum.count > 0).collect() }
     }
@@ -142,47 +135,13 @@ impl<'a> Sums<'a> {
             self_ns: sum.self_ns,
             mean_ns: sum.ns / sum.count.max(1),
             p50_ns: sum.histogram.quantile(0.5),
+            p90_ns: sum.histogram.quantile(0.9),
             p99_ns: sum.histogram.quantile(0.99),
             max_ns: sum.max_ns,
             bytes: sum.bytes,
             histogram: durations(&sum.histogram),
         };
         let mut rows: Vec<FunctionRow> = self.by_function.iter().filter(|(f, _)| of(f.layer)).map(row).collect();
-        rows.sort_by_key(|row| std::cmp::Reverse(row.ns));
-        rows
-    }
-
-    /// Requests that carry commands are listed by command; those without one, separately.
-    fn requests(&self, calls: &Calls) -> Vec<RequestRow> {
-        let mut rows = Vec::new();
-        for (function, sum) in self.by_function.iter().filter(|(function, _)| function.layer == Layer::Driver) {
-            let mut rest = CommandSum { count: sum.count, errors: sum.errors, ns: sum.ns, max_ns: sum.max_ns };
-            let mut commands: BTreeMap<u32, CommandSum> = BTreeMap::new();
-            for ((id, command), part) in &calls.commands {
-                let same = calls
-                    .functions
-                    .get(id)
-                    .is_some_and(|f| (&f.library, &f.name) == (&function.library, &function.name));
-                if same {
-                    add(commands.entry(*command).or_default(), part);
-                    rest.count = rest.count.saturating_sub(part.count);
-                    rest.errors = rest.errors.saturating_sub(part.errors);
-                    rest.ns = rest.ns.saturating_sub(part.ns);
-                }
-            }
-            let named = |(command, sum)| (Some(driver::command_name(&function.name, command).into_owned()), sum);
-            let without = (rest.count > 0).then_some((None, rest));
-            rows.extend(commands.into_iter().map(named).chain(without).map(|(command, sum)| RequestRow {
-                device: function.library.clone(),
-                request: function.name.clone(),
-                command,
-                count: sum.count,
-                errors: sum.errors,
-                ns: sum.ns,
-                mean_ns: sum.ns / sum.count.max(1),
-                max_ns: sum.max_ns,
-            }));
-        }
         rows.sort_by_key(|row| std::cmp::Reverse(row.ns));
         rows
     }
@@ -201,11 +160,30 @@ impl<'a> Sums<'a> {
     }
 }
 
-fn add(sum: &mut CommandSum, part: &CommandSum) {
-    sum.count = sum.count.saturating_add(part.count);
-    sum.errors = sum.errors.saturating_add(part.errors);
-    sum.ns = sum.ns.saturating_add(part.ns);
-    sum.max_ns = sum.max_ns.max(part.max_ns);
+/// Returns requests by device, request and command; those without a command, separately.
+fn requests(calls: &Calls) -> Vec<RequestRow> {
+    let mut sums: BTreeMap<(&str, &str, Option<u32>), CallSum> = BTreeMap::new();
+    for ((id, command), part) in &calls.requests {
+        let Some(function) = calls.functions.get(id).filter(|function| function.shown) else { continue };
+        sums.entry((&function.library, &function.name, *command)).or_default().merge(part);
+    }
+    let row = |((device, request, command), sum): ((&str, &str, Option<u32>), CallSum)| RequestRow {
+        device: device.to_owned(),
+        request: request.to_owned(),
+        command: command.map(|command| driver::command_name(request, command).into_owned()),
+        count: sum.count,
+        errors: sum.errors,
+        ns: sum.ns,
+        mean_ns: sum.ns / sum.count.max(1),
+        p50_ns: sum.histogram.quantile(0.5),
+        p90_ns: sum.histogram.quantile(0.9),
+        p99_ns: sum.histogram.quantile(0.99),
+        max_ns: sum.max_ns,
+        histogram: durations(&sum.histogram),
+    };
+    let mut rows: Vec<RequestRow> = sums.into_iter().map(row).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.ns));
+    rows
 }
 
 fn layers(calls: &Calls) -> Vec<LayerRow> {

@@ -1,6 +1,6 @@
 //! Counts, times and bytes of calls.
 
-use crate::histogram::Histogram;
+use crate::{event::Call, histogram::Histogram};
 
 /// Calls of one function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,19 +23,6 @@ pub struct CallSum {
     pub bytes: u64,
     /// Distribution of durations.
     pub histogram: Histogram,
-}
-
-/// Requests to the driver that carry one command.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CommandSum {
-    /// Number of requests.
-    pub count: u64,
-    /// Of these, failed.
-    pub errors: u64,
-    /// Total time.
-    pub ns: u64,
-    /// The longest.
-    pub max_ns: u64,
 }
 
 /// Outermost calls of one thread, so that no moment counts twice.
@@ -73,6 +60,33 @@ pub struct Switches {
     pub in_calls: u64,
     /// Time off the CPU within a call.
     pub in_calls_ns: u64,
+}
+
+impl CallSum {
+    /// Adds one call that returned.
+    pub(super) fn add_call(&mut self, call: &Call, ns: u64, self_ns: u64, failed: bool) {
+        add(&mut self.count, 1);
+        add(&mut self.errors, failed.into());
+        add(&mut self.nested, call.nested.into());
+        add(&mut self.inner, (call.depth > 0).into());
+        add(&mut self.ns, ns);
+        add(&mut self.self_ns, self_ns);
+        self.max_ns = self.max_ns.max(ns);
+        self.histogram.add(ns);
+    }
+
+    /// Adds another sum.
+    pub fn merge(&mut self, part: &Self) {
+        add(&mut self.count, part.count);
+        add(&mut self.errors, part.errors);
+        add(&mut self.nested, part.nested);
+        add(&mut self.inner, part.inner);
+        add(&mut self.ns, part.ns);
+        add(&mut self.self_ns, part.self_ns);
+        self.max_ns = self.max_ns.max(part.max_ns);
+        add(&mut self.bytes, part.bytes);
+        self.histogram.add_all(&part.histogram);
+    }
 }
 
 impl Moved {

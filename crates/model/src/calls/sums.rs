@@ -11,7 +11,7 @@ use cuda::{
 use rustc_hash::FxHashMap;
 
 use super::{
-    amounts::{CallSum, CommandSum, Moved, Switches, ThreadSum, add},
+    amounts::{CallSum, Moved, Switches, ThreadSum, add},
     facts::{captured, command, is_error, known},
     memory::{Accounts, Allocated, Spaces},
     names::{KernelNames, SeenHandle},
@@ -20,6 +20,9 @@ use super::{
     tier::{Tier, TierSum},
 };
 use crate::event::{Call, ErrorSum, Function, FunctionId, KernelSum, Layer, MemorySum, ProcessId, Sum, Switch};
+
+/// Commands that have sums of their own: there are about 2,000, but a program may pass any number.
+const MOST_COMMANDS: usize = 4096;
 
 /// The summed calls of a trace.
 #[derive(Clone, Debug, Default)]
@@ -50,8 +53,8 @@ pub struct Calls {
     pub slowest: Slowest,
     /// Names of kernels.
     pub names: KernelNames,
-    /// Requests to the driver by function and command.
-    pub commands: BTreeMap<(FunctionId, u32), CommandSum>,
+    /// Requests to the driver by function and command. `None`: without a command, or beyond [`MOST_COMMANDS`].
+    pub requests: BTreeMap<(FunctionId, Option<u32>), CallSum>,
     /// Outermost calls by thread.
     pub threads: BTreeMap<(ProcessId, u32), ThreadSum>,
     /// When the first displayed call began.
@@ -141,26 +144,19 @@ impl Calls {
         let known = self.known.get(&call.function).copied();
         let facts = known.filter(|known| known.summed).map(|known| known.call.facts(&captured(call)));
         let sum = self.sums.entry((call.process, call.function)).or_default();
-        add(&mut sum.count, 1);
-        add(&mut sum.errors, failed.into());
-        add(&mut sum.nested, call.nested.into());
-        add(&mut sum.inner, (call.depth > 0).into());
-        add(&mut sum.ns, ns);
-        add(&mut sum.self_ns, ns.saturating_sub(inside_ns));
-        sum.max_ns = sum.max_ns.max(ns);
-        sum.histogram.add(ns);
+        let self_ns = ns.saturating_sub(inside_ns);
+        sum.add_call(call, ns, self_ns, failed);
         if failed {
             let errors = if call.enclosed { &mut self.enclosed_errors } else { &mut self.errors };
             add(errors.entry((call.function, call.result as u32)).or_default(), 1);
         } else if let Some(facts) = &facts {
             add(&mut sum.bytes, facts.bytes.unwrap_or(0));
         }
-        if let Some(command) = command(function, call) {
-            let sum = self.commands.entry((call.function, command)).or_default();
-            add(&mut sum.count, 1);
-            add(&mut sum.errors, failed.into());
-            add(&mut sum.ns, ns);
-            sum.max_ns = sum.max_ns.max(ns);
+        if function.layer == Layer::Driver {
+            let full = self.requests.len() >= MOST_COMMANDS;
+            let key = (call.function, command(function, call));
+            let key = if full && !self.requests.contains_key(&key) { (call.function, None) } else { key };
+            self.requests.entry(key).or_default().add_call(call, ns, self_ns, failed);
         }
         if function.layer != Layer::Point && function.shown {
             self.slowest.offer(call, ns);
@@ -271,16 +267,23 @@ impl Calls {
         if let Some(tier) = Tier::of(function).filter(|_| function.shown) {
             add(&mut self.summed[tier as usize], sum.outer_ns);
         }
-        let total = self.sums.entry((sum.process, sum.function)).or_default();
-        add(&mut total.count, sum.count);
-        add(&mut total.errors, sum.errors);
-        add(&mut total.nested, if sum.nested { sum.count } else { 0 });
-        add(&mut total.inner, if sum.nested { sum.count } else { 0 });
-        add(&mut total.ns, sum.ns);
-        add(&mut total.self_ns, sum.self_ns);
-        total.max_ns = total.max_ns.max(sum.max_ns);
-        add(&mut total.bytes, sum.bytes);
-        total.histogram.merge(&sum.buckets, sum.min_ns, sum.max_ns);
+        let nested = if sum.nested { sum.count } else { 0 };
+        let mut part = CallSum {
+            count: sum.count,
+            errors: sum.errors,
+            nested,
+            inner: nested,
+            ns: sum.ns,
+            self_ns: sum.self_ns,
+            max_ns: sum.max_ns,
+            bytes: sum.bytes,
+            ..CallSum::default()
+        };
+        part.histogram.merge(&sum.buckets, sum.min_ns, sum.max_ns);
+        self.sums.entry((sum.process, sum.function)).or_default().merge(&part);
+        if function.layer == Layer::Driver {
+            self.requests.entry((sum.function, None)).or_default().merge(&part);
+        }
         let Some(known) = cuda::call(&function.name).filter(|_| !sum.nested) else { return };
         let done = sum.count.saturating_sub(sum.errors);
         let moved = Moved { count: done, bytes: sum.bytes, ns: sum.ns };

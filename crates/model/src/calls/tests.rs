@@ -241,9 +241,18 @@ fn requests_are_separated_by_command() {
     let short = Call { payload: vec![0; 11], ..control(7, 100) };
     let calls = fold([control(7, 10), fails, control(8, 5), short]);
     let id = number("NV_ESC_RM_CONTROL");
-    assert_eq!(calls.commands[&(id, 7)], CommandSum { count: 2, errors: 1, ns: 40, max_ns: 30 });
-    assert_eq!(calls.commands[&(id, 8)], CommandSum { count: 1, errors: 0, ns: 5, max_ns: 5 });
+    let of = |command| {
+        let sum = &calls.requests[&(id, command)];
+        (sum.count, sum.errors, sum.ns, sum.max_ns, sum.histogram.quantile(0.5))
+    };
+    assert_eq!(of(Some(7)), (2, 1, 40, 30, 10));
+    assert_eq!(of(Some(8)), (1, 0, 5, 5, 5));
+    assert_eq!(of(None), (1, 0, 100, 100, 100));
     assert_eq!(calls.sums[&(PROCESS, id)].count, 4);
+    // A program may invent commands: none is lost, and memory is bounded.
+    let calls = fold((0..10_000).map(|command| control(command, 1)));
+    assert!(calls.requests.len() < 5_000);
+    assert_eq!(calls.requests.values().map(|sum| sum.count).sum::<u64>(), 10_000);
 }
 
 /// Check that a handle stands for the kernel it was last assigned to; a second pass learns handles again and keeps host
