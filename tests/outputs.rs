@@ -208,3 +208,22 @@ fn tables_are_a_directory() {
     assert_eq!(scene.read("z.parquet"), "somebody's table");
     assert_eq!(scene.files(), ["x.parquet", "x.wscope", "y.parquet", "z.parquet"]);
 }
+
+/// Check that `record --live` prints every launch and all GPU work as lines of JSON, like those of `trace`, after a header with the
+/// time of zero.
+#[test]
+fn a_recording_is_printed_live() {
+    let scene = Scene::new();
+    let run =
+        Ended::of(&mut scene.record("--sim -q --live -o r.wscope", &format!("{} status", program("behave")))).exits(42);
+    let parse = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+    let lines: Vec<_> = run.err().lines().map(parse).collect();
+    assert!(lines[0]["type"] == "start" && lines[0]["unix_ns"].is_u64(), "{}", lines[0]);
+    let report = scene.report("r.wscope");
+    let kernels =
+        report["top_kernels"].as_array().expect("kernels").iter().map(|row| number(row, "count")).sum::<u64>();
+    let launches = lines.iter().filter(|line| line["name"] == "kernel launch").count() as u64;
+    let of_kernels = |line: &&serde_json::Value| line["type"] == "gpu" && !line["args"]["grid"].is_null();
+    assert!(kernels > 0);
+    assert_eq!((launches, lines.iter().filter(of_kernels).count() as u64), (kernels, kernels));
+}

@@ -1,6 +1,6 @@
 //! `-p` and `-a`: programs that are already running, or start later.
 
-use std::{fs, process::Command};
+use std::{fs, process::Command, time::SystemTime};
 
 use serde_json::Value;
 
@@ -62,8 +62,16 @@ fn running_processes_are_traced() {
 fn live_lines_are_the_main_output() {
     let scene = Scene::new();
     let program = start(&scene, "steps");
+    let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a clock").as_nanos() as u64;
+    let before = now();
     let mut run = Running::start(&mut scene.trace(&format!("-p {} --live=json", program.pid()), ""));
     let first = run.stdout_line();
+    let header: Value = serde_json::from_str(&first).expect("JSON");
+    let call: Value = serde_json::from_str(&run.stdout_line()).expect("JSON");
+    let zero = header["unix_ns"].as_u64().expect("the time of zero");
+    assert!(header["type"] == "start" && (before..now()).contains(&zero), "{header}");
+    let called = zero + (call["ts"].as_f64().expect("a time") * 1e9) as u64;
+    assert!((zero..now()).contains(&called), "{call} after {header}");
     fs::write(scene.path("stop"), "").expect("a file");
     program.wait().exits(0);
     let run = run.wait().exits(0);

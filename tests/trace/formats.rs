@@ -2,7 +2,11 @@
 
 use serde_json::Value;
 
-use crate::support::{Ended, Scene, calls::Trace, program};
+use crate::support::{
+    Ended, Scene,
+    calls::{Trace, lines},
+    program,
+};
 
 /// Check that `export` writes, byte for byte, the same files as the trace.
 #[test]
@@ -49,4 +53,39 @@ fn report_shows_every_function() {
         total += calls.len();
     }
     assert_eq!(total, trace.of("userspace").count());
+}
+
+/// Check that calls shorter than the limit are left out of the events, but not of the recording and its report, that files say so,
+/// and that `export` does the same; and that begin and end are two events on request.
+#[test]
+fn short_calls_are_left_out_of_events_only() {
+    let scene = Scene::new();
+    let command = format!("{} account account", program("traced"));
+    let options = "--sim --min-duration 1h -o t.wscope -o t.jsonl -o t.json";
+    let run = Ended::of(&mut scene.trace(options, &command)).exits(0);
+    assert!(run.err().contains("are left out of events (--min-duration)"), "{}", run.err());
+    Ended::of(&mut scene.warpscope(&["export", "t.wscope", "--min-duration", "1h", "-o", "u.jsonl"])).exits(0);
+    assert_eq!(scene.read("t.jsonl"), scene.read("u.jsonl"));
+    Ended::of(&mut scene.warpscope(&["export", "t.wscope", "-o", "all.jsonl"])).exits(0);
+    let (some, all) = (lines(&scene.read("t.jsonl")), lines(&scene.read("all.jsonl")));
+    let of =
+        |lines: &[Value], kind: &str| lines.iter().filter(|line| line["type"] == kind).cloned().collect::<Vec<_>>();
+    let phases =
+        |lines: &[Value], phase: &str| of(lines, "userspace").iter().filter(|call| call["phase"] == phase).count();
+    let calls = phases(&all, "X");
+    assert!(calls > 10 && phases(&some, "X") == 0, "{calls}");
+    for kind in ["gpu", "memory"] {
+        assert_eq!(of(&some, kind), of(&all, kind));
+    }
+    let note = format!("{calls} calls shorter than");
+    assert!(of(&some, "note").iter().any(|line| line["text"].as_str().is_some_and(|text| text.starts_with(&note))));
+    assert_eq!(scene.report("t.wscope")["trace"]["calls"], calls);
+    let chrome: Value = serde_json::from_str(&scene.read("t.json")).expect("JSON");
+    let drawn = chrome["traceEvents"].as_array().expect("events").iter().filter(|event| event["cat"] == "call");
+    assert_eq!(drawn.filter(|event| event["ph"] == "X").count(), 0);
+
+    Ended::of(&mut scene.warpscope(&["export", "t.wscope", "--phases", "begin-end", "-o", "be.jsonl"])).exits(0);
+    let halves = lines(&scene.read("be.jsonl"));
+    assert_eq!((phases(&halves, "X"), phases(&halves, "E")), (0, calls));
+    assert!(phases(&halves, "B") >= calls);
 }

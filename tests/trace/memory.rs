@@ -11,10 +11,10 @@ use crate::support::{
     scene::number,
 };
 
-/// The allocation in a memory event: kind, address, bytes.
+/// The allocation in a memory event: kind, address, size.
 fn allocation(event: &Value) -> (String, String, u64) {
     let text = |key: &str| event[key].as_str().unwrap_or_else(|| panic!("no {key}: {event}")).to_owned();
-    (text("kind"), text("address"), number(event, "bytes"))
+    (text("kind"), text("address"), number(event, "size"))
 }
 
 /// The kind of an allocation in the program's account, by the function called.
@@ -60,6 +60,7 @@ fn allocations_and_frees_are_exact() {
         assert_eq!((&event["name"], &event["tid"]), (&event["op"], &call["tid"]), "{event} of {call}");
         assert!(call.get("nested").is_none() && call["error"].is_null(), "{event} of {call}");
         let (kind, address, bytes) = allocation(event);
+        assert_eq!(number(call, "size"), bytes, "{event} of {call}");
         let (now, peak) = live.entry(kind.clone()).or_default();
         match event["op"].as_str() {
             Some("alloc") => {

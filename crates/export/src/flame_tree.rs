@@ -6,7 +6,7 @@ use std::{
 };
 
 use model::{
-    event::{Counter, CounterId, ProcessId, StackId, Unit},
+    event::{Call, Counter, CounterId, ProcessId, StackId, Unit},
     idle::{Cause, Phase},
     profile::Profile,
 };
@@ -40,6 +40,42 @@ pub struct View {
     pub unfold_recursion: bool,
     /// The table of a `.csv` file.
     pub table: Table,
+    /// Which calls of a trace are written one by one, and how.
+    pub calls: CallView,
+}
+
+/// Which calls of a trace are written one by one, and how. Sums and tables contain all calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallView {
+    /// Leave out calls that returned in less time than this.
+    pub min_ns: u64,
+    /// In lines of JSON, write the begin and the end of what took time as two events.
+    pub begin_end: bool,
+}
+
+impl CallView {
+    /// Whether a call is written. A tracepoint takes no time, and is not left out.
+    pub fn shows(self, call: &Call) -> bool {
+        call.duration().is_none_or(|ns| ns >= self.min_ns || ns == 0)
+    }
+
+    /// Returns the option that leaves out calls, as the header of a file names it.
+    pub fn filter(self) -> Option<String> {
+        (self.min_ns > 0).then(|| format!("--min-duration {}ns", self.min_ns))
+    }
+
+    /// Says what is left out, and of what; `None` if nothing can be.
+    pub fn note(self, left_out: Option<u64>) -> Option<String> {
+        if self.min_ns == 0 || left_out == Some(0) {
+            return None;
+        }
+        let shorter = format!("shorter than {}", units::time(self.min_ns));
+        let what = match left_out {
+            Some(count) => format!("{} {shorter} are left out", units::counted(count, "call", "calls")),
+            None => format!("calls {shorter} are left out of events"),
+        };
+        Some(format!("{what} (--min-duration); the summary and the tables contain them"))
+    }
 }
 
 /// When to show GPU memory.
@@ -71,6 +107,7 @@ impl Default for View {
             event: None,
             unfold_recursion: false,
             table: Table::default(),
+            calls: CallView::default(),
         }
     }
 }

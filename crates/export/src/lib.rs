@@ -41,6 +41,7 @@ mod power;
 mod recursion;
 mod source;
 pub mod stalls;
+mod start_line;
 pub mod summary;
 mod table;
 pub mod tables;
@@ -55,7 +56,7 @@ pub use crate::{
     events::Events,
     findings::Finding,
     flame_cache::Flames,
-    flame_tree::{EventView, MemoryView, View},
+    flame_tree::{CallView, EventView, MemoryView, View},
     formats::{Format, UnknownExtension, write},
     summary::Summary,
     table::Table,

@@ -83,7 +83,8 @@ pub(crate) fn each_moment(
             Event::PmSamples(samples) if view.gpu => write(Moment::PmSamples(samples))?,
             Event::Sample(sample) if view.cpu => write(Moment::Sample(sample))?,
             Event::KernelName(name) => write(Moment::KernelName(name))?,
-            Event::Call(call) => write(Moment::Call(call))?,
+            Event::Call(call) if view.calls.shows(call) => write(Moment::Call(call))?,
+            Event::Call(_) => {}
             Event::Switch(switch) => write(Moment::Switch(switch))?,
             Event::Wait(wait) if view.waits => write(Moment::Wait(wait))?,
             Event::Range(range) => write(Moment::Range(range))?,

@@ -49,7 +49,11 @@ fn live_json_lines_are_those_of_the_file() {
         }
     }
     let live = lines(&events, Form::Json, None);
-    let live: Vec<Value> = live.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let mut live: Vec<Value> = live.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    // The first line says when zero is, as in the file.
+    let first: Value = serde_json::from_str(text.lines().next().expect("a line")).expect("JSON");
+    assert_eq!(live.remove(0), first);
+    assert_eq!((&first["type"], &first["unix_ns"]), (&"start".into(), &1_760_000_000_000_000_000_u64.into()));
     let sorted = |lines: Vec<Value>| lines.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
     assert_eq!(live.len(), whole.len());
     assert_eq!(sorted(live), sorted(whole));
@@ -79,6 +83,13 @@ fn json_lines() {
     ] {
         assert_eq!(first(inner)["parent_id"], first(outer)["event_id"], "{inner} in {outer}");
     }
+    for (name, size) in
+        [("cudaMalloc", 16 << 20), ("alloc", 16 << 20), ("cudaMemcpy", 16 << 20), ("Memcpy HtoD", 16 << 20)]
+    {
+        assert_eq!(first(name)["size"], size, "{name}");
+    }
+    // The program passed it sign-extended.
+    assert_eq!(first("NV_ESC_RM_CONTROL")["args"]["request"], "0xc020462a");
     // Its call is lost.
     let orphan = lines.iter().find(|line| line["library"] == "nvidia").expect("a function of the kernel");
     assert!(orphan["parent_id"].is_null());
@@ -188,4 +199,131 @@ fn extreme(event: Event) -> Event {
         }
         other => other,
     }
+}
+
+/// Check the tables of calls and requests: one row each, with the counts and the exact extremes of their durations.
+#[test]
+fn tables_of_calls_and_requests() {
+    let events = trace::events();
+    let profile = support::fold(&events);
+    let flames = Flames::new(&profile);
+    let table = |table: export::Table| {
+        let mut open = || -> io::Result<Events<'_>> { Ok(Box::new(events.iter().cloned())) };
+        let rows = table.rows(&flames, &mut open).expect("rows");
+        let mut csv = Vec::new();
+        rows.csv(&mut csv).expect("CSV");
+        (rows.json(), String::from_utf8(csv).expect("UTF-8"))
+    };
+    let (calls, csv) = table(export::Table::Calls);
+    assert!(csv.starts_with("function,library,calls,errors,ns,self_ns,mean_ns,p50_ns,p90_ns,p99_ns,max_ns\n"), "{csv}");
+    let row = |rows: &Value, key: &str, name: &str| {
+        let rows = rows.as_array().expect("rows");
+        rows.iter().find(|row| row[key] == name).unwrap_or_else(|| panic!("no {name}")).clone()
+    };
+    let launches = row(&calls, "function", "cudaLaunchKernel");
+    assert_eq!(
+        (&launches["calls"], &launches["max_ns"], &launches["p99_ns"]),
+        (&4.into(), &8_900.into(), &8_900.into())
+    );
+    let middle = launches["p50_ns"].as_u64().expect("a number")..=launches["p90_ns"].as_u64().expect("a number");
+    assert!(middle.start() >= &8_000 && middle.end() <= &8_900, "{launches}");
+
+    let (requests, csv) = table(export::Table::Requests);
+    assert!(
+        csv.starts_with("request,command,device,requests,errors,ns,mean_ns,p50_ns,p90_ns,p99_ns,max_ns\n"),
+        "{csv}"
+    );
+    let control = row(&requests, "command", "NV2080_CTRL_CMD_GPU_GET_INFO_V2");
+    assert_eq!((&control["request"], &control["requests"]), (&"NV_ESC_RM_CONTROL".into(), &1.into()));
+    assert_eq!([&control["p50_ns"], &control["p90_ns"], &control["max_ns"]], [&Value::from(120_000); 3]);
+    let alloc = row(&requests, "request", "NV_ESC_RM_ALLOC");
+    assert_eq!((&alloc["errors"], &alloc["device"]), (&1.into(), &"nvidiactl".into()));
+    assert_eq!(row(&requests, "request", "mmap")["command"], "");
+    assert_eq!(requests.as_array().map(Vec::len), Some(3));
+}
+
+/// Check that short calls are left out of the events, with the header and a note that say so, and that nothing else is: numbers,
+/// memory and GPU work are those of all calls.
+#[test]
+fn short_calls_are_left_out() {
+    let events = trace::events();
+    let calls = export::CallView { min_ns: 20_000, begin_end: false };
+    let view = View { calls, ..View::default() };
+    let parse = |text: &str| text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect::<Vec<Value>>();
+    let all = parse(&support::export(Format::Jsonl, &events, View::default()));
+    let some = parse(&support::export(Format::Jsonl, &events, view));
+    let is_short = |line: &Value| {
+        (line["type"] == "userspace" || line["type"] == "kernel")
+            && line["duration_us"].as_f64().is_some_and(|us| us < 20.0)
+    };
+    let is_event = |line: &&Value| !line["event_id"].is_null();
+    let expected: Vec<&Value> = all.iter().filter(is_event).filter(|line| !is_short(line)).collect();
+    assert_eq!(some.iter().filter(is_event).collect::<Vec<_>>(), expected);
+    let left_out = all.iter().filter(|line| is_short(line)).count();
+    assert!(left_out > 8 && expected.len() > 8, "{left_out} {}", expected.len());
+    assert_eq!(some[0]["filters"], serde_json::json!(["--min-duration 20000ns"]));
+    let note = format!("{left_out} calls shorter than 20.0 µs are left out (--min-duration)");
+    let is_note = |line: &&Value| line["text"].as_str().is_some_and(|text| text.starts_with(&note));
+    assert_eq!(some.iter().filter(is_note).count(), 1, "{note}");
+    assert_eq!(all.last(), some.last());
+
+    let chrome: Value = serde_json::from_str(&support::export(Format::Chrome, &events, view)).expect("JSON");
+    let names =
+        |name: &str| chrome["traceEvents"].as_array().expect("events").iter().filter(|e| e["name"] == name).count();
+    assert_eq!((names("cudaLaunchKernel"), names("cudaDeviceSynchronize"), names("sched_process_fork")), (0, 5, 1));
+    let mut live = Lines::new(Form::Json, START, str::to_owned).viewed(calls);
+    let mut out = Vec::new();
+    events.iter().for_each(|event| live.push(event, &mut out).expect("a line"));
+    let live = parse(&String::from_utf8(out).expect("UTF-8"));
+    assert!(!live.iter().any(is_short) && live[0]["filters"] == some[0]["filters"]);
+}
+
+/// Check that begin and end are two events on request: with the same number, the arguments in the first, the results in the
+/// second, and the same times.
+#[test]
+fn begin_and_end_are_two_events() {
+    let events = trace::events();
+    let calls = export::CallView { min_ns: 0, begin_end: true };
+    let parse = |text: &str| {
+        let lines = text.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+        lines.filter(|line: &Value| !line["event_id"].is_null()).collect::<Vec<Value>>()
+    };
+    let whole = parse(&support::export(Format::Jsonl, &events, View::default()));
+    let mut halves = parse(&support::export(Format::Jsonl, &events, View { calls, ..View::default() })).into_iter();
+    for mut whole in whole {
+        let mut begin = halves.next().expect("a line");
+        if whole["phase"] != "X" {
+            assert_eq!(begin, whole);
+            continue;
+        }
+        let end = halves.next().expect("the end");
+        assert_eq!((&begin["phase"], &end["phase"]), (&"B".into(), &"E".into()));
+        for key in ["event_id", "parent_id", "type", "name", "pid", "tid", "depth"] {
+            assert_eq!((&begin[key], &end[key]), (&whole[key], &whole[key]), "{key} of {whole}");
+        }
+        for key in ["ret", "error", "duration_us"] {
+            assert_eq!((begin.get(key), end.get(key)), (None, whole.get(key)), "{key} of {whole}");
+            whole.as_object_mut().expect("an object").remove(key);
+        }
+        let ns = |value: &Value, scale: f64| (value.as_f64().expect("a number") * scale).round() as i64;
+        assert_eq!(ns(&end["ts"], 1e9), ns(&begin["ts"], 1e9) + ns(&end["duration_us"], 1e3), "{end}");
+        assert!(end["args"].is_null() && end["size"].is_null() && end["stack"].is_null());
+        begin["phase"] = "X".into();
+        assert_eq!(begin, whole);
+    }
+    assert!(halves.next().is_none());
+}
+
+/// Check that a recording without calls prints its launches live, joined to the GPU's work, and that a trace does not.
+#[test]
+fn launches_without_calls_have_live_lines() {
+    let events = support::events();
+    let text = lines(&events, Form::Json, None);
+    let all: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let launch = all.iter().find(|line| line["name"] == "kernel launch").expect("a launch");
+    assert_eq!((&launch["type"], &launch["phase"]), (&"userspace".into(), &"i".into()));
+    assert!(launch["tid"].is_u64() && launch["ts"].is_f64(), "{launch}");
+    let of_it = |line: &&Value| line["type"] == "gpu" && line["correlation"] == launch["correlation"];
+    assert!(all.iter().any(|line| of_it(&line)), "{text}");
+    assert!(!lines(&trace::events(), Form::Json, None).contains("kernel launch"));
 }

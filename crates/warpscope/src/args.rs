@@ -6,6 +6,7 @@ mod flight;
 mod formats;
 mod graph_stacks;
 mod monitor;
+mod phases;
 mod record;
 mod table;
 mod trace;
@@ -21,6 +22,7 @@ pub use flight::Flight;
 use formats::formats;
 pub use graph_stacks::GraphStacks;
 pub use monitor::{Monitor, Top};
+pub use phases::Phases;
 pub use record::Record;
 pub use table::Table;
 pub use trace::{CallsFrom, Trace};
@@ -113,7 +115,7 @@ pub struct Report {
     #[arg(long)]
     pub json: bool,
     /// Print one table instead: kernels, paths, user-paths, lines, functions, threads, streams, ranks, copies, devices,
-    /// occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls or ledger.
+    /// occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls, requests or ledger.
     #[arg(long, value_name = "TABLE")]
     pub by: Option<Table>,
     /// With --by, print N rows [default: 20; all with --json].
@@ -173,9 +175,15 @@ pub struct Export {
     #[arg(long)]
     pub unfold_recursion: bool,
     /// Write this table to .csv files: kernels, paths, user-paths, lines, functions, threads, streams, ranks, copies,
-    /// devices, occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls or ledger.
+    /// devices, occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls, requests or ledger.
     #[arg(long, value_name = "TABLE")]
     pub table: Option<Table>,
+    /// Leave calls of a trace that took less than TIME (such as 20us) out of the events of outputs.
+    #[arg(long, value_name = "TIME", value_parser = values::seconds)]
+    pub min_duration: Option<f64>,
+    /// In lines of JSON, write what took time in a trace as one event (complete), or as two (begin-end).
+    #[arg(long, value_name = "PHASES", value_enum, default_value_t)]
+    pub phases: Phases,
     /// Use this format, given as an extension, for outputs without an extension, such as - or /dev/stdout.
     #[arg(long, value_name = "EXT")]
     pub format: Option<String>,

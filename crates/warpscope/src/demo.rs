@@ -50,6 +50,7 @@ pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitC
         unfold_recursion: false,
         debug_dir: Vec::new(),
         as_root: false,
+        live: None,
         quiet: false,
         result: false,
         verbose: false,

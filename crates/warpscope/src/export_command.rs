@@ -22,7 +22,10 @@ pub fn run(options: &args::Export) -> anyhow::Result<ExitCode> {
     options.graph_stacks.apply(&mut loaded.profile);
     let status = loaded.status();
     outputs.read_from(loaded.source, loaded.filter.take())?;
-    let view = View { table: options.table.unwrap_or_default().0, ..chosen_view(options, &loaded.profile)? };
+    let calls = options.phases.of_calls(options.min_duration);
+    loaded.profile.notes.extend(calls.note(None));
+    let table = options.table.unwrap_or_default().0;
+    let view = View { table, calls, ..chosen_view(options, &loaded.profile)? };
     for note in &loaded.profile.notes {
         say(note);
     }

@@ -6,6 +6,7 @@ mod diff_command;
 mod doctor;
 mod export_command;
 mod filter;
+mod live;
 mod load;
 mod man;
 mod monitor_command;

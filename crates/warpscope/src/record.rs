@@ -29,7 +29,7 @@ use collect::{
     process::procfs,
     sink::{Recording, Sink},
 };
-use export::Flames;
+use export::{CallView, Flames};
 use model::{
     event::{End, Event, Note},
     profile::Profile,
@@ -37,6 +37,7 @@ use model::{
 
 use crate::{
     args,
+    live::{Live, Wanted},
     outputs::Outputs,
     privileges::keep_for_recording,
     result,
@@ -149,7 +150,9 @@ impl Recorded<'_> {
     ) -> anyhow::Result<(RunningCommand, bool)> {
         let (file, path) = outputs.recording()?;
         let mut sink = Recording::new(file, path).context("cannot start the recording")?;
-        if let Some(status) = self.status_line() {
+        if let Some(live) = self.live()? {
+            sink.print(Box::new(live));
+        } else if let Some(status) = self.status_line() {
             sink.print(Box::new(status));
         }
         let ended = self.collect(prepared, signals, sink, |_| Ok(()));
@@ -196,6 +199,16 @@ impl Recorded<'_> {
         printed?;
         drop(outputs);
         Ok((command, whole && background.whole))
+    }
+
+    /// Returns what prints events as they arrive, if that is requested.
+    fn live(&self) -> anyhow::Result<Option<Live>> {
+        let Some(form) = &self.options.live else { return Ok(None) };
+        let to_stdout = self.options.output.is_empty() && self.options.command.is_empty();
+        let wanted = Wanted::new(form, CallView::default(), to_stdout)?;
+        let start =
+            self.first.iter().find_map(|event| if let Event::Start(start) = event { Some(start.time) } else { None });
+        Ok(Some(Live::new(start.unwrap_or(0), wanted)))
     }
 
     /// Returns the status line of a recording of running processes.

@@ -1,7 +1,6 @@
 //! `trace`: traces every CUDA call and every driver request, one by one or summed.
 
 mod list;
-mod live;
 mod plan;
 
 use std::{
@@ -26,6 +25,7 @@ use text::did_you_mean;
 
 use crate::{
     args,
+    live::{Live, Wanted},
     outputs::Outputs,
     privileges::keep_for_recording,
     progress::Progress,
@@ -34,7 +34,6 @@ use crate::{
     status::Status,
     summary,
 };
-use live::{Live, Wanted};
 use plan::{Kernel, Plan};
 
 /// The tracepoint for Xid errors, if the driver has it.
@@ -47,7 +46,9 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
         return list::run(patterns, &options, plan);
     }
     plan.check(&options)?;
-    let live = Wanted::new(&options)?;
+    let calls = options.calls();
+    let to_stdout = options.output.is_empty() && options.command.is_empty();
+    let live = options.live.as_deref().map(|pattern| Wanted::new(pattern, calls, to_stdout)).transpose()?;
     let user = if options.as_root { None } else { User::behind_sudo() };
     let mut outputs = Outputs::open(&options.output, &["trace.wscope"], User::behind_sudo().as_ref())?;
     bpf::features::require_privileges()?;
@@ -127,8 +128,10 @@ impl Ended {
         let naming = symbols::Options { injector: INJECTOR, ..symbols::Options::default() };
         let shows_progress = !options.quiet && !command.runs();
         let progress = shows_progress.then(|| Progress::begin("resolving names".to_owned(), None));
-        let (profile, failure) = sink.finish(end, &mut kept, &naming);
+        let (mut profile, failure) = sink.finish(end, &mut kept, &naming);
         drop(progress);
+        let calls = options.calls();
+        profile.notes.extend(calls.note(None));
         let recorded = failure.is_none();
         if let Some(failure) = failure {
             say(failure);
@@ -137,7 +140,7 @@ impl Ended {
         if !shows_progress {
             outputs.hide_progress();
         }
-        let whole = outputs.write(&flames, View::default(), recorded) && recorded;
+        let whole = outputs.write(&flames, View { calls, ..View::default() }, recorded) && recorded;
         if !options.quiet {
             summary::print(&flames, &mut || outputs.events())?;
             outputs.announce(&mut std::io::stderr())?;

@@ -17,6 +17,7 @@ use model::{
     gpu_counters::Source,
     profile::Profile,
 };
+use serde::Serialize;
 
 use self::line::{CounterValue, Line, origin};
 use crate::{
@@ -26,6 +27,7 @@ use crate::{
     names,
     names::SessionKernels,
     stalls,
+    start_line::StartLine,
     trace::{is_trace, jsonl::TraceLines},
     waits,
 };
@@ -40,12 +42,16 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
         own: HashSet::new(),
         kernels: SessionKernels::new(profile),
         causes: (profile.ledger.graph_operations > 0).then(Causes::default),
-        trace: is_trace(profile).then(|| TraceLines::new(profile)),
+        trace: is_trace(profile).then(|| TraceLines::new(profile, view.calls)),
     };
     for event in events {
         lines.event(view, &event)?;
     }
     lines.finish()?;
+    let left_out = lines.trace.as_ref().map_or(0, |trace| trace.left_out);
+    if let Some(text) = view.calls.note(Some(left_out)) {
+        lines.line(&Line::Note { text: &text })?;
+    }
     lines.line(&Line::Ledger(&profile.ledger))?;
     lines.out.flush()
 }
@@ -73,7 +79,7 @@ impl Lines<'_> {
         self.out.write_all(&self.buffer)
     }
 
-    fn line(&mut self, line: &Line<'_>) -> io::Result<()> {
+    fn line(&mut self, line: &impl Serialize) -> io::Result<()> {
         self.buffer.clear();
         serde_json::to_writer(&mut self.buffer, line)?;
         self.buffer.push(b'\n');
@@ -137,16 +143,10 @@ impl Lines<'_> {
             }
         }
         match event {
-            Event::Start(e) => self.line(&Line::Start {
-                ts_ns: e.time,
-                unix_ns: e.wall_clock,
-                version: &e.version,
-                host: &e.host,
-                command: &e.command,
-                filters: self.profile.filters(),
-                mode: e.mode,
-                frequency: e.frequency,
-            }),
+            Event::Start(e) => {
+                let filters = self.profile.filters().iter().cloned().chain(view.calls.filter());
+                self.line(&StartLine::new(e, filters.collect()))
+            }
             Event::Process(e) => self.line(&Line::Process {
                 ts_ns: e.time,
                 pid: e.pid,

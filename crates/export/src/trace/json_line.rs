@@ -2,9 +2,11 @@
 
 use model::{
     calls::Placed,
-    event::{Activity, Call, Function, Layer, SessionId, Switch, Work},
+    event::{Activity, Call, Function, Launch, Layer, SessionId, Switch, Work},
 };
 use serde::Serialize;
+
+use crate::flame_tree::CallView;
 
 use super::{
     labels::{OFF_CPU, off_cpu},
@@ -32,6 +34,9 @@ pub(super) struct Line<'a, A: Serialize> {
     pub(super) depth: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) args: Option<A>,
+    /// The bytes that it allocates, frees, copies or sets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) size: Option<u64>,
     #[serde(flatten)]
     pub(super) memory: Option<Memory>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,11 +57,24 @@ pub(super) struct Line<'a, A: Serialize> {
     pub(super) stack: Option<Vec<String>>,
 }
 
-/// Appends a line.
-pub(super) fn write<A: Serialize>(line: &Line<'_, A>, out: &mut Vec<u8>) -> serde_json::Result<()> {
-    serde_json::to_writer(&mut *out, line)?;
-    out.push(b'\n');
-    Ok(())
+/// Appends a line, or two if begin and end are separate events. The first has the arguments, the second the results.
+pub(super) fn write<A: Serialize>(mut line: Line<'_, A>, view: CallView, out: &mut Vec<u8>) -> serde_json::Result<()> {
+    let mut append = |line: &Line<'_, A>| {
+        serde_json::to_writer(&mut *out, line)?;
+        out.push(b'\n');
+        Ok(())
+    };
+    let (true, 'X', Some(ts), Some(duration)) = (view.begin_end, line.phase, line.ts, line.duration_us) else {
+        return append(&line);
+    };
+    let (ret, error) = (line.ret.take(), line.error);
+    (line.phase, line.error, line.duration_us) = ('B', false, None);
+    append(&line)?;
+    // Whole nanoseconds, so that the end of a call is not before that of the calls within it.
+    line.ts = Some(((ts * 1e9).round() + (duration * 1e3).round()) / 1e9);
+    (line.phase, line.ret, line.error, line.duration_us) = ('E', ret, error, Some(duration));
+    (line.args, line.size, line.stack) = (None, None, None);
+    append(&line)
 }
 
 fn is_false(flag: &bool) -> bool {
@@ -69,8 +87,6 @@ pub(super) struct Memory {
     pub(super) op: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) address: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) bytes: Option<u64>,
     pub(super) kind: &'static str,
     pub(super) live_bytes: u64,
 }
@@ -122,6 +138,7 @@ impl<'n, A: Serialize> Line<'n, A> {
             tid: None,
             depth: None,
             args: Some(args),
+            size: None,
             memory: None,
             ret: None,
             error: false,
@@ -153,6 +170,7 @@ impl<'r> Line<'r, Arguments> {
         Self {
             tid: Some(call.tid),
             depth: Some(call.depth),
+            size: reading.size,
             ret: reading.result,
             error: reading.failed,
             duration_us: call.duration().filter(|_| phase == 'X').map(micros),
@@ -160,6 +178,18 @@ impl<'r> Line<'r, Arguments> {
             library: Some(library(reading.function)),
             nested: call.nested,
             ..Self::new(start, call.start, kind, &reading.function.name, phase, reading.args)
+        }
+    }
+}
+
+impl Line<'static, ()> {
+    /// Returns the line of a launch, in a recording without calls.
+    pub(super) fn launch(start: u64, launch: &Launch, name: &'static str) -> Self {
+        Self {
+            tid: Some(launch.tid),
+            args: None,
+            correlation: Some(launch.correlation),
+            ..Self::new(start, launch.time, "userspace", name, 'i', ())
         }
     }
 }
@@ -199,9 +229,11 @@ impl<'n> Line<'n, GpuArgs> {
         let timed = activity.start != 0;
         let finished = timed && activity.end >= activity.start;
         let phase = if timed && activity.end == 0 { 'B' } else { 'X' };
+        let size = args.bytes;
         let line = Self::new(start, activity.start, "gpu", name, phase, args);
         Self {
             ts: line.ts.filter(|_| timed),
+            size,
             duration_us: finished.then(|| micros(activity.duration())),
             correlation: Some(activity.correlation),
             ..line

@@ -13,7 +13,10 @@ use super::{
     reading::{Reader, Reading},
     values::Arguments,
 };
-use crate::names::{self, SessionKernels};
+use crate::{
+    flame_tree::CallView,
+    names::{self, SessionKernels},
+};
 
 /// Writes the lines of one file, and numbers them. A call is numbered when it arrives, or earlier when an event within
 /// it arrives and names the call as its parent.
@@ -24,10 +27,13 @@ pub(crate) struct TraceLines<'a> {
     nesting: Nesting,
     launched: Launched,
     memory: MemoryChanges<'a>,
+    view: CallView,
+    /// Calls that the view left out.
+    pub(crate) left_out: u64,
 }
 
 impl<'a> TraceLines<'a> {
-    pub(crate) fn new(profile: &'a Profile) -> Self {
+    pub(crate) fn new(profile: &'a Profile, view: CallView) -> Self {
         let start = profile.start.as_ref().map_or(0, |start| start.time);
         let launched = Launched::new(profile.calls.launching > 0);
         Self {
@@ -37,6 +43,8 @@ impl<'a> TraceLines<'a> {
             nesting: profile.calls.nesting.for_second_pass(),
             launched,
             memory: MemoryChanges::new(&profile.calls.functions),
+            view,
+            left_out: 0,
         }
     }
 
@@ -57,10 +65,17 @@ impl<'a> TraceLines<'a> {
                     None => self.nesting.moment(thread, call.around),
                 };
                 let changes = self.memory.call(call);
-                write(&self.call(placed, call, reading), out)?;
+                if self.view.shows(call) {
+                    let mut line = self.call(placed, call, reading);
+                    let freed = changes.iter().find(|change| change.operation == MemoryOperation::Free);
+                    line.size = line.size.or_else(|| freed?.bytes);
+                    write(line, self.view, out)?;
+                } else {
+                    self.left_out += 1;
+                }
                 for change in changes {
                     let placed = Placed { id: self.nesting.number(), parent: Some(placed.id), inside_ns: 0 };
-                    write(&self.memory(placed, call, change), out)?;
+                    write(self.memory(placed, call, change), self.view, out)?;
                 }
                 if let Some(launch) = call.launch.filter(|_| call.launches) {
                     for activity in self.launched.by(launch, placed.id) {
@@ -70,7 +85,7 @@ impl<'a> TraceLines<'a> {
             }
             Event::Switch(switch) => {
                 let placed = self.nesting.moment((switch.process, switch.tid), switch.around);
-                write(&self.switch(placed, switch), out)?;
+                write(self.switch(placed, switch), self.view, out)?;
             }
             Event::Activity(activity) => {
                 let (parent, overdue) = self.launched.parent(*activity);
@@ -118,10 +133,10 @@ impl<'a> TraceLines<'a> {
         Line {
             pid: self.pid(call.process),
             tid: Some(call.tid),
+            size: change.bytes,
             memory: Some(Memory {
                 op,
                 address: change.address.map(|address| format!("{address:#x}")),
-                bytes: change.bytes,
                 kind: change.space.name(),
                 live_bytes: change.live_bytes,
             }),
@@ -146,7 +161,7 @@ impl<'a> TraceLines<'a> {
         out: &mut Vec<u8>,
     ) -> serde_json::Result<()> {
         let placed = Placed { id: self.nesting.number(), parent, inside_ns: 0 };
-        write(&self.gpu(placed, activity, kernels.operation(activity)), out)
+        write(self.gpu(placed, activity, kernels.operation(activity)), self.view, out)
     }
 
     fn gpu<'n>(&self, placed: Placed, activity: &Activity, name: &'n str) -> Line<'n, GpuArgs> {

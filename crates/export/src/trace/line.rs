@@ -15,7 +15,7 @@ use std::{
 };
 
 use model::{
-    event::{Activity, Call, Event, ProcessId, SessionId, Switch, Work},
+    event::{Activity, Call, Event, Launch, LaunchKind, Mode, ProcessId, SessionId, Start, Switch, Work},
     fold::NAME_LOST,
 };
 use serde::Serialize;
@@ -26,7 +26,7 @@ use super::{
     labels::{KERNEL_LENGTH, OFF_CPU, off_cpu},
     reading::Reader,
 };
-use crate::names;
+use crate::{flame_tree::CallView, names, start_line::StartLine};
 
 /// Width of the thread column.
 const WHO: usize = 20;
@@ -49,6 +49,9 @@ pub struct Lines {
     reader: Reader,
     readable: fn(&str) -> String,
     filter: Option<Selection>,
+    view: CallView,
+    /// Launches have lines: no call has one that covers them.
+    launches: bool,
     form: Form,
     start: u64,
     /// Their pids and names.
@@ -67,6 +70,8 @@ impl Lines {
             reader: Reader::first(readable),
             readable,
             filter: None,
+            view: CallView::default(),
+            launches: false,
             form,
             start,
             processes: HashMap::new(),
@@ -83,11 +88,19 @@ impl Lines {
         self
     }
 
+    /// Shows only these calls; as JSON, in this way.
+    pub fn viewed(mut self, view: CallView) -> Self {
+        self.view = view;
+        self
+    }
+
     /// Adds the next event, and writes its line if it has one.
     pub fn push(&mut self, event: &Event, out: &mut dyn Write) -> io::Result<()> {
         self.learn(event);
         match event {
-            Event::Call(call) => self.call(call, out),
+            Event::Start(start) => self.start(start, out),
+            Event::Launch(launch) if self.launches => self.launch(launch, out),
+            Event::Call(call) if self.view.shows(call) => self.call(call, out),
             Event::Switch(switch) => self.switch(switch, out),
             Event::Activity(activity) => self.activity(activity, out),
             _ => Ok(()),
@@ -116,6 +129,17 @@ impl Lines {
             }
             _ => {}
         }
+    }
+
+    /// Writes when it began: the other lines have times since then.
+    fn start(&mut self, start: &Start, out: &mut dyn Write) -> io::Result<()> {
+        self.launches = !matches!(start.mode, Mode::Trace | Mode::TraceSums);
+        if self.form != Form::Json {
+            return Ok(());
+        }
+        let mut text = serde_json::to_vec(&StartLine::new(start, self.view.filter().into_iter().collect()))?;
+        text.push(b'\n');
+        out.write_all(&text)
     }
 
     fn call(&self, call: &Call, out: &mut dyn Write) -> io::Result<()> {
@@ -153,6 +177,25 @@ impl Lines {
         self.line(switch.start, &self.thread(switch.process, switch.tid), [Some(what), Some(took), None, None], out)
     }
 
+    fn launch(&self, launch: &Launch, out: &mut dyn Write) -> io::Result<()> {
+        let name = match launch.kind {
+            LaunchKind::Kernel => "kernel launch",
+            LaunchKind::Copy => "copy launch",
+            LaunchKind::Memset => "memset launch",
+            LaunchKind::Graph => "graph launch",
+        };
+        if !self.shows(name) {
+            return Ok(());
+        }
+        if self.form == Form::Json {
+            let line = Line::launch(self.start, launch, name);
+            return self.json(Line { pid: self.pid(launch.process), ..line }, out);
+        }
+        let tie = self.ink(DIM, &format!("#{}", launch.correlation));
+        let who = self.thread(launch.process, launch.tid);
+        self.line(launch.time, &who, [Some(self.ink(BOLD, name)), Some(tie), None, None], out)
+    }
+
     fn activity(&self, activity: &Activity, out: &mut dyn Write) -> io::Result<()> {
         let (name, about) = match activity.work {
             Work::Kernel { name, grid: [x, y, z], block: [a, b, c], .. } => {
@@ -187,7 +230,7 @@ impl Lines {
 
     fn json<A: Serialize>(&self, line: Line<'_, A>, out: &mut dyn Write) -> io::Result<()> {
         let mut text = Vec::new();
-        json_line::write(&line, &mut text)?;
+        json_line::write(line, self.view, &mut text)?;
         out.write_all(&text)
     }
 

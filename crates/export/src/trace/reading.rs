@@ -62,15 +62,17 @@ impl Reader {
     pub fn read(&self, call: &Call) -> Option<Reading<'_>> {
         let function = self.functions.get(&call.function).filter(|function| function.shown)?;
         let finished = call.end != 0;
+        let facts = facts(function, call);
         let args = match function.layer {
-            Layer::Library => library(&self.names, function, call),
+            Layer::Library => library(&self.names, function, call, facts.as_ref().and_then(|facts| facts.kernel)),
             Layer::Driver => driver::arguments(function, call),
             Layer::Kernel => named(function, call),
             Layer::Point => pairs(&call.payload),
         };
         let returns = finished && function.layer != Layer::Point && !function.void;
         let result = returns.then(|| outcome(function, call.result));
-        Some(Reading { function, args, result, failed: finished && is_error(function, call.result) })
+        let size = facts.and_then(|facts| facts.bytes);
+        Some(Reading { function, args, size, result, failed: finished && is_error(function, call.result) })
     }
 
     /// Returns the name of a launch's kernel.
@@ -86,15 +88,16 @@ pub struct Reading<'a> {
     pub function: &'a Function,
     /// Its arguments.
     pub args: Arguments,
+    /// The bytes that it allocates, copies or sets, where its arguments say so.
+    pub size: Option<u64>,
     /// Its result, by name where it has one; `None` if it did not return, or returns nothing.
     pub result: Option<Outcome>,
     /// Whether it failed.
     pub failed: bool,
 }
 
-fn library(names: &KernelNames, function: &Function, call: &Call) -> Arguments {
+fn library(names: &KernelNames, function: &Function, call: &Call, kernel: Option<KernelRef>) -> Arguments {
     let Some(known) = cuda::call(&function.name) else { return words(call) };
-    let kernel = facts(function, call).and_then(|facts| facts.kernel);
     let readable = |value: Value| {
         let here = match (&value, kernel) {
             (Value::Pointer(at), Some(KernelRef::HostStub(stub))) => *at == stub,

@@ -226,6 +226,13 @@ pub struct Record {
     /// Under sudo, run the command as root instead of as the calling user.
     #[arg(long)]
     pub as_root: bool,
+    /// Print launches and GPU work as lines of JSON while recording.
+    ///
+    /// Print launches and GPU work while recording, as lines of JSON like those of `trace --live=json`. Prints to stdout with -p,
+    /// -a and the like and without -o, otherwise to stderr.
+    #[arg(long, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "json",
+        value_parser = ["json"], conflicts_with_all = ["cpu_only", "events_only", "no_inject", "result", "last"])]
+    pub live: Option<String>,
     /// Print only errors.
     #[arg(short, long)]
     pub quiet: bool,

@@ -3,8 +3,9 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::Args;
+use export::CallView;
 
-use super::values;
+use super::{phases::Phases, values};
 
 const TRACE_HELP: &str = "The file extension selects the format; -o may be repeated:
   .wscope   recording; can be converted to every other format later
@@ -23,6 +24,7 @@ Examples:
   sudo warpscope trace -- ./vectoradd
   sudo warpscope trace --driver -o run.json -o run.jsonl -- python3 infer.py
   sudo warpscope trace --live --match 'cuMem*,cudaMalloc*' -p 1234
+  sudo warpscope trace --driver --min-duration 20us -o slow.jsonl -- ./app
   sudo warpscope trace --summary-only -d 10 -a
   sudo warpscope trace --lib libnccl.so.2 --uprobe './app:ns::Model::*' -- ./app
   sudo warpscope trace --fentry 'vfs_read,vfs_write' -- ./app
@@ -84,6 +86,13 @@ pub struct Trace {
     /// Aggregate calls in the kernel instead of recording each one; for millions of calls per second.
     #[arg(long, conflicts_with_all = ["live", "stacks", "driver", "sched", "tracepoint"])]
     pub summary_only: bool,
+    /// Leave calls that took less than TIME (such as 20us) out of the events of outputs and of --live. They are counted in
+    /// the summary and the tables, and the .wscope recording contains them.
+    #[arg(long, value_name = "TIME", value_parser = values::seconds, conflicts_with = "summary_only")]
+    pub min_duration: Option<f64>,
+    /// In lines of JSON, write what took time as one event (complete), or as two (begin-end).
+    #[arg(long, value_name = "PHASES", value_enum, default_value_t)]
+    pub phases: Phases,
     /// List what can be traced, or what matches PATTERN, and exit.
     #[arg(long, value_name = "PATTERN", num_args = 0..=1, default_missing_value = "")]
     pub list: Option<String>,
@@ -119,4 +128,11 @@ pub enum CallsFrom {
     // Not doc comments: clap would print each option of `trace` in two lines.
     Cupti,
     Probes,
+}
+
+impl Trace {
+    /// Returns which calls are written one by one, and how.
+    pub fn calls(&self) -> CallView {
+        self.phases.of_calls(self.min_duration)
+    }
 }

@@ -1,7 +1,7 @@
 //! The lines of a `.jsonl` file: one variant for each type, with its fields.
 
 use model::{
-    event::{DumpReason, LossCause, Mode, Origin, ProcessId, SessionId, Unit},
+    event::{DumpReason, LossCause, Origin, ProcessId, SessionId, Unit},
     gpu_counters::CounterUnit,
     ledger::Ledger,
 };
@@ -20,17 +20,6 @@ pub(super) struct CounterValue {
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub(super) enum Line<'a> {
-    Start {
-        ts_ns: u64,
-        unix_ns: u64,
-        version: &'a str,
-        host: &'a str,
-        command: &'a [String],
-        #[serde(skip_serializing_if = "<[String]>::is_empty")]
-        filters: &'a [String],
-        mode: Mode,
-        frequency: u32,
-    },
     Process {
         ts_ns: u64,
         pid: u32,

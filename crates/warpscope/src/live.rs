@@ -1,34 +1,35 @@
-//! `--live`: prints calls as they arrive.
+//! `--live`: prints events as they arrive.
 
 use std::io::{self, BufWriter, Write};
 
 use collect::sink::Printer;
-use export::trace::{Form, Lines};
+use export::{
+    CallView,
+    trace::{Form, Lines},
+};
 use model::event::Event;
 use text::pattern::Selection;
 
-use crate::{args, terminal::Style};
+use crate::terminal::Style;
 
 /// Requests lines of JSON instead of text.
-const JSON: &str = "json";
+pub const JSON: &str = "json";
 
 /// What is printed, where and how.
 pub struct Wanted {
     filter: Selection,
+    calls: CallView,
     json: bool,
     to_stdout: bool,
 }
 
 impl Wanted {
-    /// Interprets the options: `None` if nothing is printed.
-    pub fn new(options: &args::Trace) -> anyhow::Result<Option<Self>> {
-        let Some(pattern) = &options.live else { return Ok(None) };
+    /// Interprets the value of `--live`. Without outputs and a command, the lines are the main output; but they are not mixed with
+    /// the output of a command.
+    pub fn new(pattern: &str, calls: CallView, to_stdout: bool) -> anyhow::Result<Self> {
         let json = pattern == JSON;
-        let filter =
-            if json { Selection::parse(&[], &[]) } else { Selection::parse(std::slice::from_ref(pattern), &[]) }?;
-        // Without -o the lines are the main output; but they are not mixed with the output of a command.
-        let to_stdout = options.output.is_empty() && options.command.is_empty();
-        Ok(Some(Self { filter, json, to_stdout }))
+        let patterns = if json { Vec::new() } else { vec![pattern.to_owned()] };
+        Ok(Self { filter: Selection::parse(&patterns, &[])?, calls, json, to_stdout })
     }
 }
 
@@ -46,7 +47,7 @@ impl Live {
             false => (Box::new(io::stderr()), Style::of(&io::stderr())),
         };
         let form = if wanted.json { Form::Json } else { Form::Text { colour: style.colour } };
-        let lines = Lines::new(form, start, symbols::readable).filtered(wanted.filter);
+        let lines = Lines::new(form, start, symbols::readable).filtered(wanted.filter).viewed(wanted.calls);
         Self { lines, out: BufWriter::new(out) }
     }
 }
