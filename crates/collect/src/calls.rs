@@ -2,7 +2,7 @@
 
 pub mod callbacks;
 mod code;
-mod effort;
+pub(crate) mod effort;
 pub mod file;
 pub mod functions;
 pub mod handles;

@@ -157,10 +157,14 @@ impl<S: Sink> Collector<S> {
             let sink = &mut self.sink;
             for mapped in events.iter().filter_map(MapEvent::mapped) {
                 let bpf::Mapped { pid, start, length, path, time, .. } = mapped;
-                let mapped = Mapped { pid: *pid, start: *start, end: start + length, path, time: *time };
-                if let Some(pythons) = self.pythons.as_mut().filter(|_| trace.libraries.wanted.wants(path)) {
-                    pythons.loaded(*pid);
+                if let Some(pythons) = &mut self.pythons {
+                    // The interpreter is mapped long before CUDA. Processes whose first record was lost are found by the second.
+                    if trace.libraries.wanted.wants(path) {
+                        pythons.loaded(*pid);
+                    }
+                    pythons.found(mapped);
                 }
+                let mapped = Mapped { pid: *pid, start: *start, end: start + length, path, time: *time };
                 trace.mapped(&mapped, &mut self.recorder, &mut |event| sink.push(&event));
             }
             trace.watch_deferred(&mut self.recorder, &mut |event| sink.push(&event));

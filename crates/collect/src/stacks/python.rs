@@ -21,7 +21,7 @@ use std::{
     sync::Arc,
 };
 
-use bpf::{PythonCode, PythonFrame, PythonMaps, PythonProcess, PythonStack};
+use bpf::{Mapped, PythonCode, PythonFrame, PythonMaps, PythonProcess, PythonStack};
 use model::{
     budget::Budget,
     event::{ADDRESS, Event, Frame, FrameKind, Mapping, NamedFrame, ProcessId, Stack, StackEnd, StackId, Symbol},
@@ -185,6 +185,12 @@ impl Pythons {
         }
         image.process = Some(process);
         None
+    }
+
+    /// Handles a file mapped by a process that is followed from its first call on: declares its interpreter, if it is one, so that the
+    /// stack of this call has Python frames.
+    pub fn found(&mut self, mapped: &Mapped) {
+        self.loaded.declare_mapped(mapped, &self.maps);
     }
 
     /// Handles a process that has loaded CUDA, and that is followed from its first call on: declares its interpreter, so that
