@@ -336,7 +336,8 @@ fn processes_that_end_during_a_snapshot_are_counted() {
         target.wait().exits(0);
         let shown = monitor.wait().exits(0);
         let launches = |kernel: &str| {
-            let line = shown.out().lines().find(|line| line.ends_with(kernel))?;
+            // The last display is complete.
+            let line = shown.out().lines().rfind(|line| line.ends_with(kernel))?;
             line.split_whitespace().nth(2)
         };
         assert_eq!(
