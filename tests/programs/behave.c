@@ -29,7 +29,7 @@ static volatile sig_atomic_t interrupted;
 
 static void start(void) {
     void **handle = __cudaRegisterFatBinary(NULL);
-    const char *name = getenv("BEHAVE_KERNEL") ? getenv("BEHAVE_KERNEL") : "behave";
+    char *name = getenv("BEHAVE_KERNEL") ? getenv("BEHAVE_KERNEL") : "behave";
     __cudaRegisterFunction(handle, &key, name, name, -1, NULL, NULL, NULL, NULL, NULL);
     __cudaRegisterFatBinaryEnd(handle);
 }
