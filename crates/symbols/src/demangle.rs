@@ -23,7 +23,7 @@ const MOST: usize = 64 * 1024;
 /// The maximum size of all names that are kept, in bytes.
 const MAX_KEPT: usize = 16 << 20;
 /// Limits on reading many names.
-const LIMITS: Limits = Limits { time: Duration::from_secs(10), answer: 64 << 20 };
+const LIMITS: Limits = Limits { time: Duration::from_secs(3), answer: 64 << 20 };
 
 /// Names by their mangled names, since a process for each would be slow.
 static KEPT: Mutex<Option<Kept>> = Mutex::new(None);
