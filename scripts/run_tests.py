@@ -39,7 +39,7 @@ def follow(program):
                 return output, True
             if ended:
                 return output, True
-            if time.monotonic() - printed > LIMIT:
+            if time.monotonic() - printed > LIMIT and program.poll() is None:
                 return output, False
 
 
