@@ -14,9 +14,11 @@ macro_rules! scenarios {
         $(
             $(#[$about])*
             #[test]
+            #[ignore = "compares times, which other tests change: ./test runs it after the others"]
             fn $name() {
-                let _recorded = $scenario.check();
-                $($then(_recorded);)?
+                if let Some(_recorded) = $scenario.judge() {
+                    $($then(_recorded);)?
+                }
             }
         )*
     };
