@@ -29,6 +29,8 @@ const MOST_MAPPINGS: usize = limit::MAX_MAPPINGS.0 as usize;
 pub const MOST_PER_IMAGE: usize = limit::MAX_MAPPINGS_PER_IMAGE.0 as usize;
 /// The most frames of a stack's user part.
 pub const MOST_FRAMES: usize = limit::MAX_USER_FRAMES.0 as usize;
+/// Images with more mappings than this leave room for others: a program can map code and fork until the array is full.
+const MANY: u32 = 1024;
 /// The delay before a range is reused: no program runs that long.
 const REST: Duration = Duration::from_secs(2);
 
@@ -154,10 +156,11 @@ impl UnwindMaps {
         Ok(index)
     }
 
-    /// Sets the mappings of an image, sorted by start. Mappings that do not fit are left out: walks end there.
-    pub fn set(&mut self, image: u32, codes: &[Code]) -> Result<()> {
+    /// Sets the mappings of an image, sorted by start. Mappings beyond [`MOST_PER_IMAGE`] are left out: walks end there. Returns
+    /// false if there is no room at the moment: until a later call succeeds, the image's stacks arrive as raw memory.
+    pub fn set(&mut self, image: u32, codes: &[Code]) -> Result<bool> {
         let codes = &codes[..codes.len().min(MOST_PER_IMAGE)];
-        let Some(first) = self.take_range(codes.len() as u32) else { return Ok(()) };
+        let Some(first) = self.take_range(codes.len() as u32) else { return Ok(false) };
         for (i, code) in codes.iter().enumerate() {
             let place = match code.rows {
                 None => Place { shard: no_shard::SHARD_PENDING.0, first: 0, count: 0 },
@@ -175,7 +178,7 @@ impl UnwindMaps {
         if let Some((first, count)) = self.in_use.insert(image, (first, codes.len() as u32)) {
             self.resting.push_back((Instant::now(), first, count));
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Sends no new stacks of an image from its next update on. Returns whether that is new.
@@ -201,6 +204,10 @@ impl UnwindMaps {
             }
             self.resting.pop_front();
             give_back(&mut self.free, first, count);
+        }
+        let left = self.free.values().sum::<u32>().saturating_sub(count);
+        if count > MANY && left < MOST_MAPPINGS as u32 / 2 {
+            return None;
         }
         take(&mut self.free, count)
     }

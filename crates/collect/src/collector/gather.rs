@@ -87,6 +87,7 @@ impl<S: Sink> Collector<S> {
         let files = &self.kept.files;
         unwinding.settle(
             files,
+            !more,
             &mut |walked| sink.push(&Event::Stack(records::walked(walked, reused))),
             &mut |image| {
                 published.push(image);

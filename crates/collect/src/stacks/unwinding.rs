@@ -61,6 +61,9 @@ use waiting::Waiting;
 /// How many bytes of grown tables are copied to the kernel per second. The previous copies are kept for a while.
 const GROWTH: u32 = 4 << 20;
 
+/// The most images that are kept while raw stacks of ended ones may arrive.
+const MAX_IMAGES: usize = 1 << 16;
+
 /// The state of the walker.
 pub struct Unwinding {
     maps: UnwindMaps,
@@ -274,8 +277,15 @@ impl Unwinding {
         self.tables
     }
 
-    /// Collects finished tables and publishes changes to the kernel. Passes on the raw stacks that can be walked now.
-    pub fn settle(&mut self, files: &Files, walked: &mut dyn FnMut(Walked), published: &mut dyn FnMut(ProcessId)) {
+    /// Collects finished tables and publishes changes to the kernel. Passes on the raw stacks that can be walked now. `all_read`:
+    /// no raw stack of an image that has ended is still in the ring.
+    pub fn settle(
+        &mut self,
+        files: &Files,
+        all_read: bool,
+        walked: &mut dyn FnMut(Walked),
+        published: &mut dyn FnMut(ProcessId),
+    ) {
         while let Some(finished) = self.compiler.finished() {
             self.finish(finished);
         }
@@ -290,14 +300,17 @@ impl Unwinding {
             }
             if let Some(known) = self.images.get(&image).filter(|i| !i.gone) {
                 let codes: Vec<Code> = known.modules.iter().map(|m| self.code(m)).collect();
-                // If the map is full, walks end early and report it.
-                let _ = self.maps.set(image.0, &codes);
-                published(image);
+                match self.maps.set(image.0, &codes) {
+                    Ok(false) => _ = self.changed.insert(image),
+                    // If the map of ranges is full, all stacks of the image are walked here.
+                    Ok(true) | Err(_) => published(image),
+                }
             }
         }
         self.walk_raw(files, walked);
+        let kept = !all_read && self.images.len() < MAX_IMAGES;
         let raw = &self.raw;
-        self.images.retain(|id, image| !image.gone || raw.iter().any(|waiting| waiting.raw.image == id.0));
+        self.images.retain(|id, image| !image.gone || kept || raw.iter().any(|waiting| waiting.raw.image == id.0));
         self.round += 1;
     }
 

@@ -72,7 +72,7 @@ impl Unwinding {
             if let Some(finished) = self.compiler.wait(WAIT) {
                 self.finish(finished);
             }
-            self.settle(files, walked, &mut |_| ());
+            self.settle(files, true, walked, &mut |_| ());
         }
         for waiting in std::mem::take(&mut self.raw) {
             walked(self.walk(waiting.raw));

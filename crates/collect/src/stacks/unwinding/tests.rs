@@ -32,7 +32,7 @@ fn slots_of_ended_processes_are_released() {
     unwinding.died(ProcessId(1));
     let mut walked = Vec::new();
     for _ in 0..3 {
-        unwinding.settle(&Files::new(0), &mut |stack| walked.push(stack.raw.image), &mut |_| ());
+        unwinding.settle(&Files::new(0), true, &mut |stack| walked.push(stack.raw.image), &mut |_| ());
     }
     assert_eq!(walked, [1, 1, 99]);
     for _ in 0..SLOTS {
@@ -91,7 +91,12 @@ impl Scene {
         let mut result = None;
         while result.is_none() {
             assert!(begin.elapsed() < Duration::from_secs(60), "the stack is still waiting");
-            self.unwinding.settle(&self.files, &mut |walked| result = Some((walked.user, walked.ended)), &mut |_| ());
+            self.unwinding.settle(
+                &self.files,
+                true,
+                &mut |walked| result = Some((walked.user, walked.ended)),
+                &mut |_| (),
+            );
             if result.is_none()
                 && let Some(finished) = self.unwinding.compiler.wait(Duration::from_millis(100))
             {
@@ -130,7 +135,7 @@ fn tables_on_demand_are_small_and_give_the_same_stacks() {
     assert!(kept > 0 && kept < whole.kept() / 10, "{kept} of {} bytes", whole.kept());
     // The kernel's walker has them, too.
     on_demand.unwinding.next_growth = Instant::now();
-    on_demand.unwinding.settle(&on_demand.files, &mut |_| (), &mut |_| ());
+    on_demand.unwinding.settle(&on_demand.files, true, &mut |_| (), &mut |_| ());
     let published = |progress: &Progress| matches!(progress, Progress::Growing(growing) if growing.place.is_some());
     assert!(on_demand.unwinding.files.values().any(published));
     assert_eq!(on_demand.walk(&deep), expected[1]);
@@ -139,7 +144,7 @@ fn tables_on_demand_are_small_and_give_the_same_stacks() {
     assert!(!on_demand.unwinding.forget_unused().is_empty(), "mapped files stay open");
     assert_eq!(on_demand.kept(), kept, "mapped files keep their tables");
     on_demand.unwinding.died(ProcessId(1));
-    on_demand.unwinding.settle(&on_demand.files, &mut |_| (), &mut |_| ());
+    on_demand.unwinding.settle(&on_demand.files, true, &mut |_| (), &mut |_| ());
     assert!(on_demand.unwinding.forget_unused().is_empty());
     assert_eq!(on_demand.kept(), 0);
 }
@@ -158,4 +163,44 @@ fn the_limit_of_tables_holds() {
         assert_eq!(small.walk(stack), whole.walk(stack));
         assert!(small.kept() <= limit, "{} of {limit} bytes", small.kept());
     }
+}
+
+/// Check that a raw stack that is read after the end of its process still finds the mappings: one read of the rings may bring the
+/// end, and leave stacks in their ring.
+#[test]
+fn raw_stacks_may_be_read_after_the_end() {
+    let stack = deeper(3);
+    let mut scene = Scene::new(1 << 30, false);
+    let expected = scene.walk(&stack);
+    scene.unwinding.died(ProcessId(1));
+    scene.unwinding.settle(&scene.files, false, &mut |_| (), &mut |_| ());
+    assert_eq!(scene.walk(&stack), expected);
+    assert!(scene.unwinding.images.is_empty(), "it is forgotten once everything has been read");
+}
+
+/// Check that images with thousands of mappings leave room for others in the walker's map, and are published when there is room.
+#[test]
+fn images_with_many_mappings_leave_room() {
+    const MAPPINGS: u64 = 8000;
+    let early = Early::start(&Budget::RECORDING, false).expect("a thread");
+    let mut unwinding = Unwinding::new(maps(), 16, Duration::ZERO, early);
+    let files = Files::new(0);
+    let map = |unwinding: &mut Unwinding, image: u32, count: u64| {
+        unwinding.born(ProcessId(image), None);
+        for place in 0..count {
+            let (start, end) = (place << 13, (place << 13) + 4096);
+            let (process, path, build_id) = (ProcessId(image), String::new(), Vec::new());
+            unwinding.mapped(&Mapping { process, time: 0, start, end, offset: 0, path, build_id }, None, &files);
+        }
+    };
+    for image in 1..=20 {
+        map(&mut unwinding, image, MAPPINGS);
+    }
+    map(&mut unwinding, 100, 20);
+    let mut published = Vec::new();
+    unwinding.settle(&files, true, &mut |_| (), &mut |image| published.push(image));
+    assert!(published.contains(&ProcessId(100)) && published.len() < 20, "{published:?}");
+    assert!(!unwinding.is_compiling(ProcessId(100)));
+    let waits = (1..=20).map(ProcessId).filter(|image| unwinding.is_compiling(*image)).count();
+    assert_eq!(waits, 21 - published.len());
 }
