@@ -290,6 +290,8 @@ impl Record {
     /// Returns when it was sent, if its order relative to mappings matters; otherwise 0.
     pub fn time(&self) -> u64 {
         match self {
+            // A forked process inherits what its parent had mapped until then.
+            Self::Process(new) => new.time,
             Self::Stack(stack) => stack.time,
             Self::RawStack(raw) => raw.time,
             Self::Launch(launch) => launch.time,
@@ -392,5 +394,16 @@ mod tests {
         bytes[0] = 99;
         assert_eq!(Record::parse(&bytes), None);
         assert_eq!(Record::parse(&[]), None);
+    }
+
+    /// Check that a new process has a place among the mapping records: a child inherits those of its parent that are older, and
+    /// the reader passes them on first.
+    #[test]
+    fn new_processes_are_ordered_among_mappings() {
+        let mut bytes = vec![0; size_of::<process_record>()];
+        bytes[..4].copy_from_slice(&record_type::RECORD_PROCESS.0.to_ne_bytes());
+        let time = std::mem::offset_of!(process_record, time);
+        bytes[time..time + 8].copy_from_slice(&7_u64.to_ne_bytes());
+        assert_eq!(Record::parse(&bytes).map(|record| record.time()), Some(7));
     }
 }
