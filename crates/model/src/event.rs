@@ -25,6 +25,8 @@ use serde::Serialize;
 
 pub use cost::{CostProgram, OwnCost, ProgramCost, SessionCost};
 pub use counter::{Counter, CounterId, CounterPoint, Hits, OFF_CPU, PointId, SHORT_WAITS, Unit, Wait};
+#[cfg(test)]
+pub(crate) use derived::fields;
 pub use dump::{Dump, DumpReason};
 pub use energy::Energy;
 pub use gpm::Gpm;
@@ -75,7 +77,7 @@ pub use trace::{Call, ErrorSum, Function, FunctionId, KernelSum, Layer, Memory, 
 ///   [since time]             it is true from then on: a time range contains it, and so does every later one
 ///   [time other]             another field that is a time
 ///   [of launch]              it tells what became of a launch, by `session` and `correlation`
-///   [thread tid]             a thread on a CPU
+///   [thread tid]             what a thread did on a CPU: filters of threads, stacks and times select it
 ///   [key fields]             later events refer to it, or it describes something that lasts: a window keeps the last one
 ///                            with the same values of these fields; without fields, each
 /// ```
@@ -178,7 +180,7 @@ macro_rules! events {
                     function, process, tid, cpu, depth,
                     [flags nested 1, launches 16, enclosed 32; has out 2, launch 4, stack 8],
                     start, end from start, result, out?, launch?, stack?, words, payload, around unless 0 from start,
-                } [during start end] [time around]
+                } [during start end] [time around] [thread tid]
                 /// An off-CPU interval of a thread.
                 34 = Switch {
                     process, tid, cpu, depth, start, end from start, [flags preempted 1; has stack 2], state, stack?,

@@ -139,10 +139,6 @@ impl Fold {
                 weight.count += 1;
                 weight.ns = weight.ns.saturating_add(sample.weight);
             }
-            Event::Failed(_) | Event::Captured(_) | Event::Empty(_) => causes.note(event),
-            Event::NodeCreated(_) | Event::NodeStack(_) | Event::NodeCopied(_) | Event::GraphDestroyed(_) => {
-                causes.note(event);
-            }
             Event::Returned(returned) => copy_calls.returned(returned, profile),
             Event::Sync(sync) => self.wait(sync),
             Event::Wait(wait) => {
@@ -151,18 +147,6 @@ impl Fold {
                 let sum = profile.waited.entry((wait.process, wait.stack)).or_default();
                 sum.count += 1;
                 add(&mut sum.ns, wait.end.saturating_sub(wait.start));
-            }
-            Event::Tensor(tensor) => {
-                profile.note_time(tensor.time);
-                self.memory.tensor(tensor);
-            }
-            Event::Shutdown(shutdown) => {
-                profile.note_time(shutdown.time);
-                self.memory.shutdown(shutdown);
-            }
-            Event::TensorFreed(freed) => {
-                profile.note_time(freed.time);
-                self.memory.freed(freed);
             }
             Event::Call(call) => {
                 profile.note_time(call.start.max(call.end));

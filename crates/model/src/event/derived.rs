@@ -30,6 +30,8 @@ macro_rules! fields {
         fields!($then $args [$($done)* (plain $field)] $($($rest)*)?)
     };
 }
+#[cfg(test)]
+pub(crate) use fields;
 
 /// The owner of an event: its session rather than its process. Optional fields are about others.
 macro_rules! owner {

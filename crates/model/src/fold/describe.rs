@@ -1,4 +1,5 @@
-//! The rare events, which describe what the frequent ones refer to: processes, sessions, names, sums and totals.
+//! The rarer events: those that describe what the frequent ones refer to, such as processes, names and the nodes of graphs, and
+//! sums and totals.
 
 use super::{Fold, add};
 use crate::{
@@ -11,7 +12,7 @@ use crate::{
 const MOST_NOTES: usize = 1 << 10;
 
 impl Fold {
-    /// Adds one of the rare events, which describe what the frequent ones refer to.
+    /// Adds one of the rarer events.
     pub(super) fn describe(&mut self, event: &Event) {
         let profile = &mut self.profile;
         match event {
@@ -129,11 +130,25 @@ impl Fold {
             Event::StallTotals(totals) => {
                 profile.stalls.totals.insert(totals.session, *totals);
             }
+            Event::Failed(_) | Event::Captured(_) | Event::Empty(_) => self.causes.note(event),
+            Event::NodeCreated(_) | Event::NodeStack(_) | Event::NodeCopied(_) | Event::GraphDestroyed(_) => {
+                self.causes.note(event);
+            }
+            Event::Tensor(tensor) => {
+                profile.note_time(tensor.time);
+                self.memory.tensor(tensor);
+            }
+            Event::Shutdown(shutdown) => {
+                profile.note_time(shutdown.time);
+                self.memory.shutdown(shutdown);
+            }
+            Event::TensorFreed(freed) => {
+                profile.note_time(freed.time);
+                self.memory.freed(freed);
+            }
+            // They are frequent.
             Event::Launch(_) | Event::Activity(_) | Event::Sample(_) | Event::Call(_) | Event::Switch(_) => {}
-            Event::Returned(_) => {}
-            Event::Failed(_) | Event::Captured(_) | Event::Empty(_) | Event::Sync(_) | Event::Wait(_) => {}
-            Event::NodeCreated(_) | Event::NodeStack(_) | Event::NodeCopied(_) | Event::GraphDestroyed(_) => {}
-            Event::Tensor(_) | Event::TensorFreed(_) | Event::Shutdown(_) => {}
+            Event::Returned(_) | Event::Sync(_) | Event::Wait(_) => {}
         }
     }
 

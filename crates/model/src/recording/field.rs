@@ -1,8 +1,12 @@
 //! Fields of records: how each type is written and read.
 
-use std::sync::Arc;
+use std::{fmt::Debug, sync::Arc};
 
 use cuda::{calls::KernelRef, occupancy::Limits};
+#[cfg(test)]
+use proptest::{collection, option, prelude::*, sample::select};
+#[cfg(test)]
+use std::ops::Range;
 
 use super::bytes::{Cursor, put, put_bytes, put_distance, unzigzag, zigzag};
 use crate::event::{
@@ -12,7 +16,13 @@ use crate::event::{
 };
 
 /// A type that a record can contain: both directions of its encoding, and what it identifies.
-pub trait Field: Sized {
+pub trait Field: Sized + Debug + 'static {
+    /// Returns any value.
+    #[cfg(test)]
+    fn any() -> BoxedStrategy<Self> {
+        unreachable!("not in an event")
+    }
+
     fn put(&self, out: &mut Vec<u8>);
 
     /// `None`: the bytes are invalid.
@@ -38,8 +48,13 @@ pub trait Field: Sized {
 }
 
 macro_rules! numbers {
-    ($($type:ty),*) => {$(
+    ($($type:ty: often $some:expr;)*) => {$(
         impl Field for $type {
+            #[cfg(test)]
+            fn any() -> BoxedStrategy<Self> {
+                let often: Range<Self> = $some;
+                prop_oneof![Just::<Self>(0), often, any::<Self>()].boxed()
+            }
             #[inline]
             fn put(&self, out: &mut Vec<u8>) {
                 put(out, *self);
@@ -55,11 +70,20 @@ macro_rules! numbers {
     )*};
 }
 
-numbers!(u16, u32, u64);
+// Some repeat, and some are close to each other, as numbers and times are.
+numbers! {
+    u16: often 1..9;
+    u32: often 1..9;
+    u64: often 1 << 50..(1 << 50) + 100_000;
+}
 
 macro_rules! ids {
     ($($type:ident: $number:ident $(owns $owner:ident)? $(is $stack:ident)?;)*) => {$(
         impl Field for $type {
+            #[cfg(test)]
+            fn any() -> BoxedStrategy<Self> {
+                Field::any().prop_map(Self).boxed()
+            }
             #[inline]
             fn put(&self, out: &mut Vec<u8>) {
                 self.0.put(out);
@@ -95,6 +119,10 @@ ids! {
 
 /// The upper half, then the lower.
 impl Field for Uuid {
+    #[cfg(test)]
+    fn any() -> BoxedStrategy<Self> {
+        any::<u128>().prop_map(Self).boxed()
+    }
     #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         ((self.0 >> 64) as u64, self.0 as u64).put(out);
@@ -114,6 +142,11 @@ impl Field for Uuid {
 macro_rules! enumerations {
     ($($type:ident: $from_number:expr;)*) => {$(
         impl Field for $type {
+            #[cfg(test)]
+            fn any() -> BoxedStrategy<Self> {
+                let all = (0..=u8::MAX).filter_map(|number| $from_number(number).filter(|value| *value as u8 == number));
+                select(all.collect::<Vec<Self>>()).boxed()
+            }
             #[inline]
             fn put(&self, out: &mut Vec<u8>) {
                 out.push(*self as u8);
@@ -140,10 +173,30 @@ enumerations! {
     DumpReason: |number| Some(DumpReason::from_number(number));
 }
 
+/// Returns a structure, or a variant of an enumeration, with any fields.
+#[cfg(test)]
+macro_rules! any_of {
+    (($($name:tt)*) $(($how:ident $field:ident))*) => {
+        any_of!(@ values $($how $field)*).prop_map(|any_of!(@ names $($field)*)| $($name)* { $($field),* }).boxed()
+    };
+    (@ values) => { Just(()) };
+    (@ values plain $field:ident $($rest:tt)*) => { (Field::any(), any_of!(@ values $($rest)*)) };
+    (@ values optional $field:ident $($rest:tt)*) => { (option::of(Field::any()), any_of!(@ values $($rest)*)) };
+    (@ names) => { () };
+    (@ names $field:ident $($rest:ident)*) => { ($field, any_of!(@ names $($rest)*)) };
+}
+#[cfg(test)]
+pub(super) use any_of;
+
 /// Structures: their fields, in file order.
 macro_rules! structures {
     ($($type:ident { $($field:ident),* $(,)? })*) => {$(
         impl Field for $type {
+            #[cfg(test)]
+            fn any() -> proptest::strategy::BoxedStrategy<Self> {
+                use proptest::strategy::{Just, Strategy};
+                any_of!((Self) $((plain $field))*)
+            }
             #[inline]
             fn put(&self, out: &mut Vec<u8>) {
                 $(self.$field.put(out);)*
@@ -178,6 +231,10 @@ structures! {
 macro_rules! variants {
     ($type:ident { $($tag:literal = $variant:ident { $($field:ident),* })* }) => {
         impl Field for $type {
+            #[cfg(test)]
+            fn any() -> BoxedStrategy<Self> {
+                prop_oneof![$(any_of!((Self::$variant) $((plain $field))*)),*].boxed()
+            }
             #[inline]
             fn put(&self, out: &mut Vec<u8>) {
                 match self {
@@ -210,6 +267,10 @@ variants! {
 }
 
 impl Field for u8 {
+    #[cfg(test)]
+    fn any() -> BoxedStrategy<Self> {
+        any::<u8>().boxed()
+    }
     #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         out.push(*self);
@@ -221,6 +282,10 @@ impl Field for u8 {
 }
 
 impl Field for bool {
+    #[cfg(test)]
+    fn any() -> BoxedStrategy<Self> {
+        any::<bool>().boxed()
+    }
     #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         out.push((*self).into());
@@ -233,6 +298,10 @@ impl Field for bool {
 
 /// Text; invalid UTF-8 becomes U+FFFD.
 impl Field for String {
+    #[cfg(test)]
+    fn any() -> BoxedStrategy<Self> {
+        collection::vec(any::<char>(), 0..12).prop_map(Self::from_iter).boxed()
+    }
     #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         put_bytes(out, self.as_bytes());
@@ -244,6 +313,10 @@ impl Field for String {
 }
 
 impl Field for Arc<str> {
+    #[cfg(test)]
+    fn any() -> BoxedStrategy<Self> {
+        String::any().prop_map(Self::from).boxed()
+    }
     #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         put_bytes(out, self.as_bytes());
@@ -255,6 +328,10 @@ impl Field for Arc<str> {
 }
 
 impl<T: Field> Field for Vec<T> {
+    #[cfg(test)]
+    fn any() -> BoxedStrategy<Self> {
+        collection::vec(T::any(), 0..9).boxed()
+    }
     #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         put(out, self.len() as u64);
@@ -270,6 +347,10 @@ impl<T: Field> Field for Vec<T> {
 }
 
 impl Field for [u32; 3] {
+    #[cfg(test)]
+    fn any() -> BoxedStrategy<Self> {
+        any::<Self>().boxed()
+    }
     #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         self.iter().for_each(|one| one.put(out));
@@ -282,6 +363,10 @@ impl Field for [u32; 3] {
 
 /// Two fields in sequence.
 impl<A: Field, B: Field> Field for (A, B) {
+    #[cfg(test)]
+    fn any() -> BoxedStrategy<Self> {
+        (A::any(), B::any()).boxed()
+    }
     #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         self.0.put(out);
@@ -303,6 +388,10 @@ impl<A: Field, B: Field> Field for (A, B) {
 
 /// One more than the number; 0 for none.
 impl Field for Option<u32> {
+    #[cfg(test)]
+    fn any() -> BoxedStrategy<Self> {
+        any::<Self>().boxed()
+    }
     #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         put(out, self.map_or(0, |number| u64::from(number) + 1));
@@ -318,6 +407,10 @@ impl Field for Option<u32> {
 
 /// A byte that states whether the number is present, then the number.
 impl Field for Option<i32> {
+    #[cfg(test)]
+    fn any() -> BoxedStrategy<Self> {
+        any::<Self>().boxed()
+    }
     #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         self.is_some().put(out);
@@ -333,6 +426,11 @@ impl Field for Option<i32> {
 
 /// The kind of reference, then its number.
 impl Field for Option<KernelRef> {
+    #[cfg(test)]
+    fn any() -> BoxedStrategy<Self> {
+        let (handle, stub) = (u64::any().prop_map(KernelRef::Handle), u64::any().prop_map(KernelRef::HostStub));
+        option::of(prop_oneof![handle, stub]).boxed()
+    }
     #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         let (kind, number) = match *self {
@@ -354,6 +452,15 @@ impl Field for Option<KernelRef> {
 }
 
 impl Field for Frame {
+    #[cfg(test)]
+    fn any() -> BoxedStrategy<Self> {
+        prop_oneof![
+            u64::any().prop_map(Self::User),
+            u64::any().prop_map(Self::Kernel),
+            u32::any().prop_map(Self::Python)
+        ]
+        .boxed()
+    }
     #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         put_frame(out, &mut 0, *self);
@@ -381,6 +488,13 @@ structures! {
 /// At the end of its record: left out if nothing is known, as in recordings of earlier versions. The same holds for its
 /// resources at the end of the identity.
 impl Field for DeviceIdentity {
+    #[cfg(test)]
+    fn any() -> BoxedStrategy<Self> {
+        let limits = prop_oneof![Just(Limits::default()), Limits::any()];
+        (any_of!((Self) (plain uuid) (plain gpu) (plain pci) (plain machine_index) (plain limits)), limits)
+            .prop_map(|(identity, limits)| Self { limits, ..identity })
+            .boxed()
+    }
     #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         let Self { uuid, gpu, pci, machine_index, limits } = self;

@@ -9,6 +9,8 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
+#[cfg(test)]
+use super::field::any_of;
 use super::{
     bytes::{Cursor, put, put_distance, put_distance32},
     field::{Field, structures},
@@ -142,7 +144,7 @@ impl Way for Cursor<'_> {
 }
 
 /// The source of a launch: thread, session and kind of launch.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Launcher {
     session: SessionId,
     process: ProcessId,
@@ -151,7 +153,7 @@ struct Launcher {
 }
 
 /// The kind of a launch in the lower four bits, and its sampling rate, usually 0, in the upper ones.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct SampledKind(LaunchKind, u8);
 
 impl Field for SampledKind {
@@ -167,7 +169,7 @@ impl Field for SampledKind {
 }
 
 /// Where an activity runs: a stream.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Lane {
     session: SessionId,
     device: u32,
@@ -176,7 +178,7 @@ struct Lane {
 }
 
 /// All fields of an activity that repeat when the same code launches the same thing again.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Shape {
     work: Work,
     graph: u32,
@@ -184,7 +186,7 @@ struct Shape {
 }
 
 /// The source and target of a wait.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Waiter {
     session: SessionId,
     kind: u32,

@@ -5,17 +5,7 @@ use super::{
     bytes::{Cursor, put_distance},
     field::{Field, frames, times},
 };
-use crate::{
-    event::{
-        Call, Captured, Counted, Counter, CounterPoint, Device, Dump, Empty, End, Energy, ErrorSum, Event, Exit,
-        Failed, Function, Gpm, GraphDestroyed, Hits, InstructionText, KernelName, KernelSum, Loss, Mapping, Memory,
-        MemorySum, NodeCopied, NodeCreated, NodeStack, Note, OwnCost, Pause, PmSamples, Process, ProgramCost, Range,
-        RangeName, RangedLaunch, Rank, Returned, Sampling, Session, SessionCost, Shutdown, SourceText, Stack,
-        StallLines, StallReason, StallSamples, StallTotals, Start, Sum, Switch, Symbol, Tensor, TensorFreed, Thread,
-        Totals, Wait, events,
-    },
-    histogram,
-};
+use crate::{event::*, histogram};
 
 /// The smallest tag of a record with a length.
 pub const FIRST: u8 = 16;
