@@ -4,7 +4,7 @@ use std::io;
 
 use model::{
     causes::{Cause, Causes, Joined},
-    event::{Call, Dump, Energy, Event, Gpm, KernelName, Pause, PmSamples, Range, Sample, Switch, Sync, Wait},
+    event::Event,
 };
 
 use crate::{
@@ -17,33 +17,12 @@ use crate::{
 pub(crate) enum Moment<'a> {
     /// Any event, before what it leads to.
     Seen(&'a Event),
-    /// A kernel has a name from now on.
-    KernelName(&'a KernelName),
     /// A launch. Its work may follow or have preceded it; the thread's next launch has begun.
     Launch(&'a Launched),
     /// GPU work, with its launch if it was seen.
     Ran(&'a Joined<'a>),
-    /// The host waited for the GPU.
-    Sync(&'a Sync),
-    /// Another client of CUPTI was active: there are no records of the GPU's work.
-    Pause(&'a Pause),
-    /// A reading of a GPU's energy counter.
-    Energy(&'a Energy),
-    /// What a GPU's performance monitor measured.
-    Gpm(&'a Gpm),
-    PmSamples(&'a PmSamples),
-    /// A CPU sample.
-    Sample(&'a Sample),
-    /// A traced call.
-    Call(&'a Call),
-    /// A thread was off the CPU, in a trace.
-    Switch(&'a Switch),
-    /// A thread was off the CPU, in a recording.
-    Wait(&'a Wait),
-    /// An NVTX range or mark.
-    Range(&'a Range),
-    /// Why a recording of the recent past was written.
-    Dump(&'a Dump),
+    /// Any other event that the view shows.
+    Shown(&'a Event),
 }
 
 /// Passes everything to `write`, until it fails.
@@ -76,20 +55,13 @@ pub(crate) fn each_moment(
                 causes.activity(activity, &mut on);
                 result?;
             }
-            Event::Sync(sync) if view.gpu => write(Moment::Sync(sync))?,
-            Event::Pause(pause) if view.gpu => write(Moment::Pause(pause))?,
-            Event::Energy(reading) if view.gpu => write(Moment::Energy(reading))?,
-            Event::Gpm(gpm) if view.gpu => write(Moment::Gpm(gpm))?,
-            Event::PmSamples(samples) if view.gpu => write(Moment::PmSamples(samples))?,
-            Event::Sample(sample) if view.cpu => write(Moment::Sample(sample))?,
-            Event::KernelName(name) => write(Moment::KernelName(name))?,
-            Event::Call(call) if view.calls.shows(call) => write(Moment::Call(call))?,
-            Event::Call(_) => {}
-            Event::Switch(switch) => write(Moment::Switch(switch))?,
-            Event::Wait(wait) if view.waits => write(Moment::Wait(wait))?,
-            Event::Range(range) => write(Moment::Range(range))?,
-            Event::Dump(dump) => write(Moment::Dump(dump))?,
-            other => causes.note(other),
+            Event::Launch(_) | Event::Activity(_) => {}
+            other => {
+                causes.note(other);
+                if shows(view, other) {
+                    write(Moment::Shown(other))?;
+                }
+            }
         }
     }
     let mut result = Ok(());
@@ -103,4 +75,15 @@ pub(crate) fn each_moment(
         write(Moment::Launch(&last))?;
     }
     Ok(())
+}
+
+/// Whether the view shows an event.
+fn shows(view: View, event: &Event) -> bool {
+    match event {
+        Event::Sync(_) | Event::Pause(_) | Event::Energy(_) | Event::Gpm(_) | Event::PmSamples(_) => view.gpu,
+        Event::Sample(_) => view.cpu,
+        Event::Wait(_) => view.waits,
+        Event::Call(call) => view.calls.shows(call),
+        _ => true,
+    }
 }

@@ -8,7 +8,9 @@ use std::io::{self, Write};
 
 use model::{
     causes::Joined,
-    event::{Energy, Gpm, Launch, LaunchKind, Pause, PmSamples, ProcessId, Range, Sample, SessionId, Sync, Uuid, Work},
+    event::{
+        Energy, Event, Gpm, Launch, LaunchKind, Pause, PmSamples, ProcessId, Range, Sample, SessionId, Sync, Uuid, Work,
+    },
     gpu_counters::Source,
     profile::Profile,
 };
@@ -186,27 +188,27 @@ impl Trace<'_> {
                 self.reader.learn(event);
                 Ok(())
             }
-            Moment::KernelName(name) => {
+            Moment::Shown(Event::KernelName(name)) => {
                 self.kernels.learn(name);
                 Ok(())
             }
             Moment::Launch(launch) if !self.is_trace => self.launch(launch),
             Moment::Ran(joined) => self.activity(joined),
-            Moment::Sync(sync) => self.sync(sync),
-            Moment::Pause(pause) => self.pause(pause),
-            Moment::Energy(reading) => self.energy(reading),
-            Moment::Gpm(gpm) => self.gpm(gpm),
-            Moment::PmSamples(samples) => self.pm(samples),
-            Moment::Sample(sample) => self.sample(sample),
-            Moment::Call(call) => self.call(call),
-            Moment::Switch(switch) => self.switch(switch),
-            Moment::Range(range) => self.range(range),
-            Moment::Dump(dump) => {
+            Moment::Shown(Event::Sync(sync)) => self.sync(sync),
+            Moment::Shown(Event::Pause(pause)) => self.pause(pause),
+            Moment::Shown(Event::Energy(reading)) => self.energy(reading),
+            Moment::Shown(Event::Gpm(gpm)) => self.gpm(gpm),
+            Moment::Shown(Event::PmSamples(samples)) => self.pm(samples),
+            Moment::Shown(Event::Sample(sample)) => self.sample(sample),
+            Moment::Shown(Event::Call(call)) => self.call(call),
+            Moment::Shown(Event::Switch(switch)) => self.switch(switch),
+            Moment::Shown(Event::Range(range)) => self.range(range),
+            Moment::Shown(Event::Dump(dump)) => {
                 let mut mark = Entry::new("i", &dump.text, "dump", (0, 0), self.at(dump.time));
                 mark.s = Some("g");
                 self.json.event(|event| mark.write(event))
             }
-            Moment::Launch(_) | Moment::Wait(_) => Ok(()),
+            Moment::Launch(_) | Moment::Shown(_) => Ok(()),
         })?;
         Ok(())
     }

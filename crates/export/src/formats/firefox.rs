@@ -14,7 +14,7 @@ use fxprof_processed_profile::{
 };
 use model::{
     causes::Joined,
-    event::{FrameKind, Pause, ProcessId, Range, Sample, SessionId, StackId, Work},
+    event::{Event, FrameKind, Pause, ProcessId, Range, Sample, SessionId, StackId, Work},
     profile::Profile,
 };
 use rustc_hash::FxHashMap;
@@ -34,12 +34,12 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
     let mut firefox = Firefox::new(profile);
     each_moment(view, events, |moment| {
         match moment {
-            Moment::KernelName(name) => firefox.kernels.learn(name),
+            Moment::Shown(Event::KernelName(name)) => firefox.kernels.learn(name),
             Moment::Ran(joined) => firefox.work(joined),
-            Moment::Sample(sample) => firefox.sample(sample),
-            Moment::Range(range) => firefox.range(range),
-            Moment::Pause(pause) => firefox.pause(pause),
-            Moment::Dump(dump) => {
+            Moment::Shown(Event::Sample(sample)) => firefox.sample(sample),
+            Moment::Shown(Event::Range(range)) => firefox.range(range),
+            Moment::Shown(Event::Pause(pause)) => firefox.pause(pause),
+            Moment::Shown(Event::Dump(dump)) => {
                 let row = firefox.first_row();
                 firefox.notice(row, MarkerTiming::Instant(firefox.at(dump.time)), &dump.text);
             }

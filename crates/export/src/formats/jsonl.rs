@@ -4,8 +4,6 @@
 //! A stack is written once, before the first line that refers to it, with a number that is local to this file. Trace
 //! events have lines of their own kind: see [`crate::trace`].
 
-mod line;
-
 use std::{
     collections::{HashMap, HashSet},
     io::{self, Write},
@@ -13,13 +11,13 @@ use std::{
 
 use model::{
     causes::{Cause, Causes, Joined},
-    event::{Activity, Event, ProcessId, SessionId, StackId, Work},
-    gpu_counters::Source,
+    event::{Activity, Event, Origin, ProcessId, SessionId, StackId, Work},
+    gpu_counters::{CounterUnit, Source},
+    ledger::Ledger,
     profile::Profile,
 };
 use serde::Serialize;
 
-use self::line::{CounterValue, Line, origin};
 use crate::{
     events::Events,
     flame_tree::View,
@@ -31,6 +29,46 @@ use crate::{
     trace::{is_trace, jsonl::TraceLines},
     waits,
 };
+
+/// Writes a line of a type: its members, each as `key: value`, or as `key? value` where it is left out if there is none.
+macro_rules! line {
+    ($lines:ident, $type:literal, $($key:ident $mark:tt $value:expr),* $(,)?) => {{
+        let mut buffer = std::mem::take(&mut $lines.buffer);
+        buffer.clear();
+        write_object(&mut buffer, |line| {
+            line.word(b"type", $type);
+            $(member!(line, $key $mark $value);)*
+        });
+        $lines.buffer = buffer;
+        $lines.end()
+    }};
+}
+
+macro_rules! member {
+    ($line:ident, $key:ident : $value:expr) => {
+        $line.value(stringify!($key), &$value)
+    };
+    ($line:ident, $key:ident ? $value:expr) => {
+        if let Some(value) = $value {
+            $line.value(stringify!($key), &value);
+        }
+    };
+}
+
+/// A metric of a GPU's counters.
+#[derive(Serialize)]
+struct CounterValue {
+    metric: &'static str,
+    value: f64,
+    unit: CounterUnit,
+}
+
+/// The last line.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Last<'a> {
+    Ledger(&'a Ledger),
+}
 
 /// Writes each event that the view shows. Mappings, symbols and name tables are not written: they are resolved.
 pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Write) -> io::Result<()> {
@@ -50,9 +88,9 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
     lines.finish()?;
     let left_out = lines.trace.as_ref().map_or(0, |trace| trace.left_out);
     if let Some(text) = view.calls.note(Some(left_out)) {
-        lines.line(&Line::Note { text: &text })?;
+        line!(lines, "note", text: text)?;
     }
-    lines.line(&Line::Ledger(&profile.ledger))?;
+    lines.line(&Last::Ledger(&profile.ledger))?;
     lines.out.flush()
 }
 
@@ -75,13 +113,16 @@ impl Lines<'_> {
     fn object(&mut self, members: impl FnOnce(&mut Object<'_>)) -> io::Result<()> {
         self.buffer.clear();
         write_object(&mut self.buffer, members);
-        self.buffer.push(b'\n');
-        self.out.write_all(&self.buffer)
+        self.end()
     }
 
     fn line(&mut self, line: &impl Serialize) -> io::Result<()> {
         self.buffer.clear();
         serde_json::to_writer(&mut self.buffer, line)?;
+        self.end()
+    }
+
+    fn end(&mut self) -> io::Result<()> {
         self.buffer.push(b'\n');
         self.out.write_all(&self.buffer)
     }
@@ -147,55 +188,54 @@ impl Lines<'_> {
                 let filters = self.profile.filters().iter().cloned().chain(view.calls.filter());
                 self.line(&StartLine::new(e, filters.collect()))
             }
-            Event::Process(e) => self.line(&Line::Process {
-                ts_ns: e.time,
-                pid: e.pid,
-                process: e.id,
-                parent: e.parent,
-                origin: origin(e.origin),
-                comm: &e.comm,
-            }),
+            Event::Process(e) => {
+                let origin = match e.origin {
+                    Origin::Found => "found",
+                    Origin::Fork => "fork",
+                    Origin::Exec => "exec",
+                };
+                line!(self, "process", ts_ns: e.time, pid: e.pid, process: e.id, parent: e.parent, origin: origin, comm: e.comm)
+            }
             Event::Thread(e) => {
-                let pid = self.pid(e.process);
-                self.line(&Line::Thread { pid, tid: e.tid, process: e.process, comm: &e.comm })
+                line!(self, "thread", pid: self.pid(e.process), tid: e.tid, process: e.process, comm: e.comm)
             }
             Event::Exit(e) => {
-                let pid = self.pid(e.process);
-                self.line(&Line::Exit { ts_ns: e.time, pid, process: e.process })
+                line!(self, "exit", ts_ns: e.time, pid: self.pid(e.process), process: e.process)
             }
             Event::Sample(e) if view.cpu => {
                 let (pid, stack) = (self.pid(e.process), self.stack(e.stack)?);
-                let (ts_ns, tid, cpu, weight_ns, own) = (e.time, e.tid, e.cpu, e.weight, self.own.contains(&e.stack));
-                self.line(&Line::Sample { ts_ns, pid, tid, cpu, stack, weight_ns, own })
+                // It is in warpscope's own code: no graph or total contains it.
+                let own = self.own.contains(&e.stack).then_some(true);
+                line!(self, "sample", ts_ns: e.time, pid: pid, tid: e.tid, cpu: e.cpu, stack: stack, weight_ns: e.weight, own? own)
             }
             Event::Session(e) => {
-                let pid = self.pid(e.process);
-                let (session, process, cupti, driver) = (e.id, e.process, e.cupti, e.driver);
-                self.line(&Line::Session { session, pid, process, cupti, driver })
+                line!(self, "session", session: e.id, pid: self.pid(e.process), process: e.process, cupti: e.cupti, driver: e.driver)
             }
             Event::RangeName(_) | Event::RangedLaunch(_) => Ok(()),
-            Event::Range(e) => self.line(&Line::Range {
-                ts_ns: e.start,
-                dur_ns: e.end.saturating_sub(e.start),
-                pid: self.session_pid(e.session),
-                tid: e.tid,
-                session: e.session,
-                path: self.profile.ranges.path(self.profile.ranges.number(e.session, e.path)),
-                category: self.profile.ranges.category(self.profile.ranges.number(e.session, e.path)),
-                mark: e.mark,
-            }),
+            Event::Range(e) => {
+                let ranges = &self.profile.ranges;
+                let number = ranges.number(e.session, e.path);
+                line!(
+                    self, "range", ts_ns: e.start, dur_ns: e.end.saturating_sub(e.start), pid: self.session_pid(e.session),
+                    tid: e.tid, session: e.session, path: ranges.path(number), category? given(ranges.category(number)), mark: e.mark,
+                )
+            }
             Event::Rank(e) => {
                 let process = self.profile.sessions.get(&e.session).map_or(ProcessId(0), |session| session.process);
-                let (session, pid, mps) = (e.session, self.session_pid(e.session), e.mps);
-                let (rank, local_rank, variable) = (e.rank, e.local, e.variable.as_str());
-                self.line(&Line::Rank { session, pid, process, rank, local_rank, variable, mps })
+                line!(
+                    self, "rank", session: e.session, pid: self.session_pid(e.session), process: process, rank? e.rank,
+                    local_rank? e.local, variable? given(&e.variable), mps: e.mps,
+                )
             }
             Event::Device(e) => {
                 let device = self.profile.device(e.session, e.index);
                 let info = self.profile.devices.get(&device);
                 let (uuid, gpu_uuid) = info.map_or(("", ""), |info| (&info.uuid, &info.gpu_uuid));
-                let (session, index) = (e.session, e.index);
-                self.line(&Line::Device { session, device, uuid, gpu_uuid, index, name: &e.name })
+                // The index is the session's own number.
+                line!(
+                    self, "device", session: e.session, device: device, uuid? given(uuid), gpu_uuid? given(gpu_uuid),
+                    index: e.index, name: e.name,
+                )
             }
             Event::KernelName(e) => {
                 self.kernels.learn(e);
@@ -224,15 +264,15 @@ impl Lines<'_> {
             }),
             Event::Failed(e) if view.gpu => {
                 self.settle(event)?;
-                self.line(&Line::Failed { session: e.session, correlation: e.correlation, code: e.code })
+                line!(self, "failed", session: e.session, correlation: e.correlation, code: e.code)
             }
             Event::Empty(e) if view.gpu => {
                 self.settle(event)?;
-                self.line(&Line::Empty { session: e.session, correlation: e.correlation })
+                line!(self, "empty", session: e.session, correlation: e.correlation)
             }
             Event::Captured(e) if view.gpu => {
                 self.settle(event)?;
-                self.line(&Line::Captured { session: e.session, correlation: e.correlation })
+                line!(self, "captured", session: e.session, correlation: e.correlation)
             }
             Event::Activity(e) if view.gpu && e.graph_node == 0 => {
                 self.settle(event)?;
@@ -242,93 +282,75 @@ impl Lines<'_> {
             Event::NodeCreated(_) | Event::NodeStack(_) | Event::NodeCopied(_) | Event::GraphDestroyed(_) => {
                 self.settle(event)
             }
-            Event::Sync(e) if view.gpu => self.line(&Line::Sync {
-                ts_ns: e.start,
-                dur_ns: e.end.saturating_sub(e.start),
-                pid: self.session_pid(e.session),
-                session: e.session,
-                correlation: e.correlation,
-                kind: names::sync(e.kind),
-                context: e.context,
-                stream: (e.stream != u32::MAX).then_some(e.stream),
-            }),
+            Event::Sync(e) if view.gpu => {
+                line!(
+                    self, "sync", ts_ns: e.start, dur_ns: e.end.saturating_sub(e.start), pid: self.session_pid(e.session),
+                    session: e.session, correlation: e.correlation, kind: names::sync(e.kind), context: e.context,
+                    stream? (e.stream != u32::MAX).then_some(e.stream),
+                )
+            }
             Event::Wait(e) => {
                 let reason = waits::reason_of(self.profile, e.reason, Some(e.stack));
                 let (pid, stack) = (self.pid(e.process), self.stack(e.stack)?);
                 let dur_ns = e.end.saturating_sub(e.start);
-                self.line(&Line::Wait { ts_ns: e.start, dur_ns, pid, tid: e.tid, reason, stack })
+                line!(self, "wait", ts_ns: e.start, dur_ns: dur_ns, pid: pid, tid: e.tid, reason: reason, stack: stack)
             }
             Event::Tensor(e) => {
                 let (pid, stack) = (self.pid(e.process), self.stack(e.stack)?);
-                let (ts_ns, tid, device, address, bytes) = (e.time, e.tid, e.device, e.address, e.bytes);
-                self.line(&Line::Tensor { ts_ns, pid, tid, device, address, bytes, stack })
+                line!(
+                    self, "tensor", ts_ns: e.time, pid: pid, tid: e.tid, device: e.device, address: e.address, bytes: e.bytes,
+                    stack: stack,
+                )
             }
             Event::TensorFreed(e) => {
-                let pid = self.pid(e.process);
-                self.line(&Line::TensorFreed { ts_ns: e.time, pid, tid: e.tid, address: e.address })
+                line!(self, "tensorfreed", ts_ns: e.time, pid: self.pid(e.process), tid: e.tid, address: e.address)
             }
             Event::StallSamples(e) if view.gpu => {
                 let stalls = &self.profile.stalls;
-                let function = self.kernels.name(e.at.session, e.at.function).to_owned();
-                let (pid, session, offset) = (self.session_pid(e.at.session), e.at.session, e.at.offset);
-                let lines = stalls.lines.get(&e.at).map(|lines| lines.iter().map(stalls::line).collect());
-                let (lines, reason) = (lines.unwrap_or_default(), stalls.reason(session, e.reason));
-                let (function, count, correlation) = (function.as_str(), e.count, e.correlation);
+                // The launch is known if kernels were serialised; lines are outermost first.
+                let launch = (e.correlation != 0).then_some(e.correlation);
+                let lines = stalls.lines.get(&e.at).map(|lines| lines.iter().map(stalls::line).collect::<Vec<_>>());
                 let instruction = stalls.code.get(&e.at).map(|text| &**text);
-                self.line(&Line::StallSamples {
-                    pid,
-                    session,
-                    correlation,
-                    function,
-                    offset,
-                    lines,
-                    instruction,
-                    reason,
-                    count,
-                })
+                line!(
+                    self, "stallsamples", pid: self.session_pid(e.at.session), session: e.at.session, correlation? launch,
+                    function: self.kernels.name(e.at.session, e.at.function), offset: e.at.offset,
+                    lines? lines.filter(|lines| !lines.is_empty()), instruction? instruction,
+                    reason: stalls.reason(e.at.session, e.reason), count: e.count,
+                )
             }
             Event::StallReason(_) | Event::StallSamples(_) | Event::StallLines(_) | Event::SourceText(_) => Ok(()),
             Event::StallTotals(_) | Event::InstructionText(_) => Ok(()),
             Event::Energy(e) if view.gpu => {
-                let (ts_ns, gpu, millijoules) = (e.time, format!("GPU-{}", e.gpu), e.millijoules);
-                self.line(&Line::Energy { ts_ns, gpu, millijoules })
+                line!(self, "energy", ts_ns: e.time, gpu: format!("GPU-{}", e.gpu), millijoules: e.millijoules)
             }
             Event::Energy(_) => Ok(()),
             Event::Gpm(e) if view.gpu => {
-                let (ts_ns, dur_ns) = (e.start, e.end.saturating_sub(e.start));
-                let values = counter_values(Source::Gpm, e.readings());
-                self.line(&Line::Gpm { ts_ns, dur_ns, gpu: format!("GPU-{}", e.gpu), values })
+                let (gpu, values) = (format!("GPU-{}", e.gpu), counter_values(Source::Gpm, e.readings()));
+                line!(self, "gpm", ts_ns: e.start, dur_ns: e.end.saturating_sub(e.start), gpu: gpu, values: values)
             }
             Event::PmSamples(e) if view.gpu => {
                 let gpu = format!("GPU-{}", e.gpu);
-                for (ts_ns, end, readings) in e.readings() {
+                for (start, end, readings) in e.readings() {
                     let values = counter_values(Source::Pm, readings);
-                    self.line(&Line::Pm { ts_ns, dur_ns: end.saturating_sub(ts_ns), gpu: &gpu, values })?;
+                    line!(self, "pm", ts_ns: start, dur_ns: end.saturating_sub(start), gpu: gpu, values: values)?;
                 }
                 Ok(())
             }
             Event::Gpm(_) | Event::PmSamples(_) => Ok(()),
             Event::Pause(e) if e.to == u64::MAX => Ok(()),
             Event::Pause(e) => {
-                let pid = self.session_pid(e.session);
                 let dur_ns = e.to.saturating_sub(e.from);
-                self.line(&Line::Pause { ts_ns: e.from, dur_ns, pid, client: &e.client })
+                line!(self, "pause", ts_ns: e.from, dur_ns: dur_ns, pid: self.session_pid(e.session), client: e.client)
             }
-            Event::Loss(e) => self.line(&Line::Loss { cause: e.cause, count: e.count }),
-            Event::Dump(e) => self.line(&Line::Dump {
-                ts_ns: e.time,
-                from_ns: e.from,
-                reason: e.reason,
-                text: &e.text,
-                window_ns: e.window_ns,
-                discarded: e.discarded,
-                full: e.full,
-            }),
-            Event::Note(e) => self.line(&Line::Note { text: &e.text }),
-            Event::End(e) => self.line(&Line::End { ts_ns: e.time, status: e.status }),
+            Event::Loss(e) => line!(self, "loss", cause: e.cause, count: e.count),
+            Event::Dump(e) => line!(
+                self, "dump", ts_ns: e.time, from_ns: e.from, reason: e.reason, text: e.text, window_ns: e.window_ns,
+                discarded: e.discarded, full: e.full,
+            ),
+            Event::Note(e) => line!(self, "note", text: e.text),
+            Event::End(e) => line!(self, "end", ts_ns: e.time, status: e.status),
             Event::Counter(e) => {
-                let weight = Some(e.weight.as_str()).filter(|weight| !weight.is_empty());
-                self.line(&Line::Event { event: &e.name, source: &e.source, weight, unit: e.unit })
+                line!(self, "event", event: e.name, source: e.source, weight? given(&e.weight), unit: e.unit)
             }
             Event::CounterPoint(_) => Ok(()),
             Event::Hits(e) => {
@@ -341,14 +363,15 @@ impl Lines<'_> {
                     true => waits::reason_of(self.profile, e.point, Some(e.stack)),
                     false => &point.function,
                 };
-                let function = Some(function).filter(|function| !function.is_empty());
                 let (pid, stack) = (self.pid(e.process), self.stack(e.stack)?);
                 let weight = (!counter.weight.is_empty()).then_some(e.weight);
-                self.line(&Line::Hits { event: &counter.name, function, pid, stack, count: e.count, weight })
+                line!(
+                    self, "hits", event: counter.name, function? given(function), pid: pid, stack: stack, count: e.count,
+                    weight? weight,
+                )
             }
             Event::Shutdown(e) => {
-                let pid = self.pid(e.process);
-                self.line(&Line::Shutdown { ts_ns: e.time, pid })
+                line!(self, "shutdown", ts_ns: e.time, pid: self.pid(e.process))
             }
             // Hidden by the view, or resolved: a session's totals are in the ledger.
             Event::Sample(_) | Event::Launch(_) | Event::Failed(_) | Event::Captured(_) | Event::Empty(_) => Ok(()),
@@ -412,8 +435,7 @@ impl Lines<'_> {
                 }
             }
         });
-        self.buffer.push(b'\n');
-        self.out.write_all(&self.buffer)
+        self.end()
     }
 
     /// Returns this file's number of a stack, and writes the stack's line if it is new.
@@ -426,8 +448,8 @@ impl Lines<'_> {
         if self.profile.is_own_cost(id) {
             self.own.insert(id);
         }
-        let frames = self.profile.frames(id).iter().map(names::raw_frame).collect();
-        self.line(&Line::Stack { stack: number, frames })?;
+        let frames: Vec<String> = self.profile.frames(id).iter().map(names::raw_frame).collect();
+        line!(self, "stack", stack: number, frames: frames)?;
         Ok(number)
     }
 
@@ -438,6 +460,11 @@ impl Lines<'_> {
     fn session_pid(&self, session: SessionId) -> u32 {
         self.profile.sessions.get(&session).map_or(0, |s| self.pid(s.process))
     }
+}
+
+/// Returns a text that is not empty.
+fn given(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty())
 }
 
 /// Returns the known metrics among these.

@@ -96,17 +96,17 @@ impl Recorded<'_, '_> {
         match *moment {
             Moment::Seen(Event::RangedLaunch(launch)) => self.ranged.note(launch, &self.profile.ranges),
             Moment::Seen(event) => self.reader.learn(event),
-            Moment::KernelName(name) => self.kernels.learn(name),
+            Moment::Shown(Event::KernelName(name)) => self.kernels.learn(name),
             Moment::Launch(launch) => return self.launch(launch),
             Moment::Ran(joined) => return self.activity(joined),
-            Moment::Sync(sync) => return self.sync(sync),
-            Moment::Pause(pause) => return self.pause(pause),
-            Moment::Sample(sample) => return self.sample(sample),
-            Moment::Call(call) => return self.call(call),
-            Moment::Switch(switch) => return self.switch(switch),
-            Moment::Wait(wait) => return self.wait(wait),
-            Moment::Range(range) => return self.range(range),
-            Moment::Dump(_) | Moment::Energy(_) | Moment::Gpm(_) | Moment::PmSamples(_) => {}
+            Moment::Shown(Event::Sync(sync)) => return self.sync(sync),
+            Moment::Shown(Event::Pause(pause)) => return self.pause(pause),
+            Moment::Shown(Event::Sample(sample)) => return self.sample(sample),
+            Moment::Shown(Event::Call(call)) => return self.call(call),
+            Moment::Shown(Event::Switch(switch)) => return self.switch(switch),
+            Moment::Shown(Event::Wait(wait)) => return self.wait(wait),
+            Moment::Shown(Event::Range(range)) => return self.range(range),
+            Moment::Shown(_) => {}
         }
         Ok(())
     }

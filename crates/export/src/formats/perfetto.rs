@@ -10,7 +10,8 @@ use std::io::{self, Write};
 use model::{
     causes::Joined,
     event::{
-        Energy, Gpm, KernelName, Launch, LaunchKind, Pause, PmSamples, ProcessId, Sample, SessionId, Sync, Uuid, Work,
+        Energy, Event, Gpm, KernelName, Launch, LaunchKind, Pause, PmSamples, ProcessId, Sample, SessionId, Sync, Uuid,
+        Work,
     },
     gpu_counters::Source,
     profile::Profile,
@@ -79,26 +80,27 @@ impl Trace<'_> {
                 self.reader.learn(event);
                 Ok(())
             }
-            Moment::KernelName(name) => {
+            Moment::Shown(Event::KernelName(name)) => {
                 self.learn(name);
                 Ok(())
             }
             Moment::Launch(launch) => self.launch(launch),
             Moment::Ran(joined) => self.activity(joined),
-            Moment::Sync(sync) => self.sync(sync),
-            Moment::Pause(pause) => self.pause(pause),
-            Moment::Energy(reading) => self.energy(reading),
-            Moment::Gpm(gpm) => self.gpm(gpm),
-            Moment::PmSamples(samples) => self.pm(samples),
-            Moment::Sample(sample) => self.sample(sample),
-            Moment::Call(call) => self.call(call),
-            Moment::Switch(switch) => self.switch(switch),
-            Moment::Wait(wait) => self.wait(wait),
-            Moment::Range(range) => self.range(range),
-            Moment::Dump(dump) => {
+            Moment::Shown(Event::Sync(sync)) => self.sync(sync),
+            Moment::Shown(Event::Pause(pause)) => self.pause(pause),
+            Moment::Shown(Event::Energy(reading)) => self.energy(reading),
+            Moment::Shown(Event::Gpm(gpm)) => self.gpm(gpm),
+            Moment::Shown(Event::PmSamples(samples)) => self.pm(samples),
+            Moment::Shown(Event::Sample(sample)) => self.sample(sample),
+            Moment::Shown(Event::Call(call)) => self.call(call),
+            Moment::Shown(Event::Switch(switch)) => self.switch(switch),
+            Moment::Shown(Event::Wait(wait)) => self.wait(wait),
+            Moment::Shown(Event::Range(range)) => self.range(range),
+            Moment::Shown(Event::Dump(dump)) => {
                 let (track, name) = (self.track(Track::About)?, self.interned.name(&dump.text));
                 self.packets.instant(&mut self.interned, Point { time: dump.time, track, name }, |_| {})
             }
+            Moment::Shown(_) => Ok(()),
         })
     }
 

@@ -8,24 +8,6 @@ use super::table::{
     Table,
 };
 
-/// The names of the files in a directory.
-pub const FILES: [&str; 14] = [
-    "calls.parquet",
-    "copies.parquet",
-    "devices.parquet",
-    "frames.parquet",
-    "kernels.parquet",
-    "launches.parquet",
-    "ledger.parquet",
-    "processes.parquet",
-    "ranges.parquet",
-    "recordings.parquet",
-    "samples.parquet",
-    "stacks.parquet",
-    "threads.parquet",
-    "waits.parquet",
-];
-
 type Columns = &'static [(&'static str, Kind)];
 
 /// What belongs to a process.
@@ -149,59 +131,48 @@ const RECORDINGS: Columns = &[
     ("notes", Text),
 ];
 
-/// The tables of a recording.
-pub(super) struct Tables<'a> {
-    pub calls: Table<'a>,
-    pub copies: Table<'a>,
-    pub devices: Table<'a>,
-    pub frames: Table<'a>,
-    pub kernels: Table<'a>,
-    pub launches: Table<'a>,
-    pub ledger: Table<'a>,
-    pub processes: Table<'a>,
-    pub ranges: Table<'a>,
-    pub recordings: Table<'a>,
-    pub samples: Table<'a>,
-    pub stacks: Table<'a>,
-    pub threads: Table<'a>,
-    pub waits: Table<'a>,
+/// Declares the tables, each with its columns.
+macro_rules! tables {
+    ($($name:ident: $($columns:ident)+;)*) => {
+        /// The names of the files in a directory.
+        pub const FILES: [&str; [$(stringify!($name)),*].len()] = [$(concat!(stringify!($name), ".parquet")),*];
+
+        /// The tables of a recording.
+        pub(super) struct Tables<'a> {
+            $(pub $name: Table<'a>,)*
+        }
+
+        impl<'a> Tables<'a> {
+            /// Creates all files. A table without rows has a file too, so that a pattern of file names always matches.
+            pub fn create(create: &mut dyn FnMut(&str) -> io::Result<Box<dyn Write + 'a>>) -> io::Result<Self> {
+                let mut table = |file: &str, columns: &[Columns]| Table::new(create(file)?, &columns.concat());
+                Ok(Self { $($name: table(concat!(stringify!($name), ".parquet"), &[$($columns),+])?,)* })
+            }
+
+            /// Writes the rest of each.
+            pub fn finish(self) -> io::Result<()> {
+                $(self.$name.finish()?;)*
+                Ok(())
+            }
+        }
+    };
 }
 
-impl<'a> Tables<'a> {
-    /// Creates all files. A table without rows has a file too, so that a pattern of file names always matches.
-    pub fn create(create: &mut dyn FnMut(&str) -> io::Result<Box<dyn Write + 'a>>) -> io::Result<Self> {
-        let mut files = FILES.into_iter();
-        let mut table = |name: &str, columns: &[Columns]| {
-            let file = files.next().unwrap_or_default();
-            debug_assert_eq!(file.strip_suffix(".parquet"), Some(name));
-            Table::new(create(file)?, &columns.concat())
-        };
-        Ok(Self {
-            calls: table("calls", &[PROCESS, CALLS])?,
-            copies: table("copies", &[PROCESS, WORK, COPIES])?,
-            devices: table("devices", &[DEVICES])?,
-            frames: table("frames", &[FRAMES])?,
-            kernels: table("kernels", &[PROCESS, WORK, KERNELS])?,
-            launches: table("launches", &[PROCESS, LAUNCHES])?,
-            ledger: table("ledger", &[LEDGER])?,
-            processes: table("processes", &[PROCESSES])?,
-            ranges: table("ranges", &[PROCESS, RANGES])?,
-            recordings: table("recordings", &[RECORDINGS])?,
-            samples: table("samples", &[PROCESS, SAMPLES])?,
-            stacks: table("stacks", &[STACKS])?,
-            threads: table("threads", &[THREADS])?,
-            waits: table("waits", &[PROCESS, WAITS])?,
-        })
-    }
-
-    /// Writes the rest of each.
-    pub fn finish(self) -> io::Result<()> {
-        let Self { calls, copies, devices, frames, kernels, launches, ledger, .. } = self;
-        let Self { processes, ranges, recordings, samples, stacks, threads, waits, .. } = self;
-        let first = [calls, copies, devices, frames, kernels, launches, ledger];
-        let second = [processes, ranges, recordings, samples, stacks, threads, waits];
-        first.into_iter().chain(second).try_for_each(Table::finish)
-    }
+tables! {
+    calls: PROCESS CALLS;
+    copies: PROCESS WORK COPIES;
+    devices: DEVICES;
+    frames: FRAMES;
+    kernels: PROCESS WORK KERNELS;
+    launches: PROCESS LAUNCHES;
+    ledger: LEDGER;
+    processes: PROCESSES;
+    ranges: PROCESS RANGES;
+    recordings: RECORDINGS;
+    samples: PROCESS SAMPLES;
+    stacks: STACKS;
+    threads: THREADS;
+    waits: PROCESS WAITS;
 }
 
 impl Table<'_> {
