@@ -27,10 +27,8 @@ fn meaningless_options_are_rejected() {
 #[test]
 fn unknown_extensions_are_rejected() {
     let scene = Scene::new();
-    let endings =
-        ".wscope .html .folded .svg .json .cpu.txt .jsonl .pb.gz .speedscope.json .pftrace .pftrace.gz .json.gz .csv";
     for name in ["x.pdf", "x", "x.svg.gz", ".svg"] {
-        refused(&scene, &format!("-o {name}"), &[name, endings]);
+        refused(&scene, &format!("-o {name}"), &[name, &export::Format::extensions()]);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use export::Format;
 use serde_json::Value;
 
 use crate::support::{
@@ -13,28 +14,22 @@ use crate::support::{
     scene::number,
 };
 
-const OUTPUTS: [&str; 11] = [
-    "x.cpu.txt",
-    "x.folded",
-    "x.html",
-    "x.json",
-    "x.json.gz",
-    "x.jsonl",
-    "x.pb.gz",
-    "x.pftrace",
-    "x.speedscope.json",
-    "x.svg",
-    "x.wscope",
-];
+/// Returns a name for each format that is a file.
+fn outputs() -> Vec<String> {
+    let files = Format::ALL.into_iter().filter(|format| !format.is_directory());
+    let mut names: Vec<String> = files.map(|format| format!("x{}", format.extension())).collect();
+    names.sort_unstable();
+    names
+}
 
 /// Records the ground-truth program to every format.
 fn recorded() -> Scene {
     let scene = Scene::new();
     let command = format!("{} {}", program("truth"), Walk::of(625).arguments());
-    let options = OUTPUTS.map(|name| format!("-o {name}")).join(" ");
-    let mut command = scene.record(&format!("--sim -q -F 999 {options}"), &command);
+    let options: String = outputs().iter().map(|name| format!(" -o {name}")).collect();
+    let mut command = scene.record(&format!("--sim -q -F 999{options}"), &command);
     Ended::of(command.env("WARPSCOPE_SIM", "devices=2,order=shuffle")).exits(0);
-    assert_eq!(scene.files(), OUTPUTS);
+    assert_eq!(scene.files(), outputs());
     scene
 }
 
@@ -43,15 +38,15 @@ fn recorded() -> Scene {
 fn export_matches_record() {
     let scene = recorded();
     let mut command = scene.warpscope(&["export", "x.wscope"]);
-    for name in OUTPUTS {
-        command.args(["-o", &name.replace("x.", "y.")]);
+    for name in outputs() {
+        command.args(["-o", &name.replacen('x', "y", 1)]);
     }
     Ended::of(&mut command).exits(0);
     let report = |file| Ended::of(&mut scene.warpscope(&["report", file])).exits(0).out().to_owned();
     assert_eq!(report("x.wscope"), report("y.wscope"));
-    for name in OUTPUTS {
+    for name in outputs() {
         let read = |name: &str| std::fs::read(scene.path(name)).expect("the file");
-        assert!(read(name) == read(&name.replace("x.", "y.")), "{name}");
+        assert!(read(&name) == read(&name.replacen('x', "y", 1)), "{name}");
     }
 }
 

@@ -362,9 +362,7 @@ mod tests {
     /// Check that unusable outputs are rejected with a message before anything runs.
     #[test]
     fn unusable_outputs_are_rejected() {
-        assert!(refusal(&["x.pdf"]).contains(
-            ".wscope .html .folded .svg .json .cpu.txt .jsonl .pb.gz .speedscope.json .pftrace .pftrace.gz .json.gz .csv .profile.json .profile.json.gz .parquet"
-        ));
+        assert!(refusal(&["x.pdf"]).contains(&Format::extensions()));
         assert!(refusal(&["/nowhere/at/all/x.svg"]).contains("the directory /nowhere/at/all: No such file"));
         assert!(refusal(&["x.svg", "x.svg"]).contains("given twice"));
         assert!(refusal(&["a.wscope", "b.wscope"]).contains("one recording"));

@@ -5,11 +5,9 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::Args;
 use collect::command::target::StallSampling;
 
-use super::{flight::Flight, formats::formats, graph_stacks::GraphStacks, values};
+use super::{flight::Flight, formats::with_formats, graph_stacks::GraphStacks, values};
 
-const RECORD_HELP: &str = concat!(
-    formats!(),
-    "
+const RECORD_HELP: &str = "
 
 Child processes are recorded too. The command's output is untouched; warpscope prints its summary
 to stderr after the command exits. warpscope exits with the command's exit status, or with 0 if
@@ -63,8 +61,7 @@ Examples:
   sudo warpscope record --energy --counters -- python3 train.py
   sudo warpscope record --last 30s --on-slow 'cudaDeviceSynchronize > 200ms' -- python3 train.py
   sudo warpscope record --last 1m --on-error --on-idle 5s -p 4711
-  sudo warpscope record --sim -- ./program-linked-to-the-simulated-libcudart"
-);
+  sudo warpscope record --sim -- ./program-linked-to-the-simulated-libcudart";
 
 /// The end of `record -h`.
 const SHORT_HELP: &str = "Examples:
@@ -76,7 +73,7 @@ const SHORT_HELP: &str = "Examples:
 
 /// `record`
 #[derive(Args, Debug)]
-#[command(after_help = SHORT_HELP, after_long_help = RECORD_HELP)]
+#[command(after_help = SHORT_HELP, after_long_help = with_formats(RECORD_HELP))]
 pub struct Record {
     /// Record a running process; may be repeated.
     ///
