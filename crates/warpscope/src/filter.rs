@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use anyhow::{Context, bail};
 use model::{
     causes::{Cause, Causes, Joined},
-    event::{Activity, Event, Launch, ProcessId, SessionId, StackId, Totals, Work},
+    event::{Activity, Event, Launch, Owner, ProcessId, Range, SessionId, StackId, Sync, Totals, Wait, Work},
     fold::TimeRange,
     profile::Profile,
     ranks::Selection,
@@ -80,7 +80,7 @@ impl Filter {
             return None;
         }
         // They are of whole GPUs: energy that is not selected would count as idle.
-        if matches!(event, Event::Energy(_) | Event::Gpm(_) | Event::PmSamples(_)) {
+        if event.owner() == Some(Owner::Gpu) {
             return None;
         }
         match &self.parts {
@@ -306,75 +306,58 @@ impl Parts {
         self.has_work(activity) && (!by_launch || (launched() && node()))
     }
 
-    fn apply(&self, event: Event) -> Option<Event> {
+    fn apply(&self, mut event: Event) -> Option<Event> {
         let thread = |tid: u32| self.tids.as_ref().is_none_or(|tids| tids.contains(&tid));
-        let known = |session, correlation| self.launches.contains(session, correlation);
         // Conditions on GPU work leave out what the CPU did.
         let gpu_only = [self.devices.is_some(), self.streams.is_some(), self.kernels.is_some(), self.ranges.is_some()];
         let cpu = gpu_only.iter().all(|used| !used);
         let keep = match &event {
-            Event::Launch(e) => known(e.session, e.correlation),
-            Event::Returned(e) => known(e.session, e.correlation),
-            Event::Failed(e) => known(e.session, e.correlation),
-            Event::Captured(e) => known(e.session, e.correlation),
-            Event::Empty(e) => known(e.session, e.correlation),
             Event::Activity(e) => self.has_activity(e),
             Event::Range(e) => {
                 self.ranges.as_ref().is_none_or(|ranges| ranges.has_path(e.session, e.path))
                     && self.overlaps(e.start, e.end)
             }
-            Event::Sample(e) => cpu && thread(e.tid) && self.has_stack(e.stack) && self.overlaps(e.time, e.time),
-            Event::Wait(e) => cpu && thread(e.tid) && self.has_stack(e.stack) && self.overlaps(e.start, e.end),
             Event::Call(_) if !self.is_trace => self.has_memory(),
             Event::Tensor(_) | Event::TensorFreed(_) | Event::Shutdown(_) => self.has_memory(),
-            Event::Call(e) => {
-                let stack = e.stack.is_none_or(|stack| self.has_stack(stack));
-                cpu && thread(e.tid) && stack && self.overlaps(e.start, e.end)
-            }
             Event::Switch(e) => cpu && thread(e.tid) && self.overlaps(e.start, e.end),
             Event::Sync(e) => cpu && self.tids.is_none() && self.stacks.is_none() && self.overlaps(e.start, e.end),
             // These have no thread and no time.
             Event::Hits(e) => cpu && self.tids.is_none() && !self.is_range() && self.has_stack(e.stack),
-            _ => true,
+            // Those of other launches do no harm.
+            Event::RangedLaunch(_) => true,
+            other => match (other.launch(), other.thread()) {
+                (Some((session, correlation)), _) => self.launches.contains(session, correlation),
+                (None, Some(tid)) => {
+                    cpu && thread(tid)
+                        && other.stack().is_none_or(|stack| self.has_stack(stack))
+                        && other.span().is_none_or(|(start, end)| self.overlaps(start, end))
+                }
+                (None, None) => true,
+            },
         };
         if !keep {
             return None;
         }
-        Some(match event {
+        match &mut event {
             // What the session counted is more than what is selected.
             Event::Totals(totals) => {
                 let (launches, kernels, kernel_ns, copies, memsets, syncs) = (0, 0, 0, 0, 0, 0);
-                Event::Totals(Totals { launches, kernels, kernel_ns, copies, memsets, syncs, ..totals })
+                *totals = Totals { launches, kernels, kernel_ns, copies, memsets, syncs, ..*totals };
             }
             // The selected time is the whole.
-            Event::Start(mut start) => {
+            Event::Start(start) => {
                 let later = self.times.from.saturating_sub(start.time);
                 (start.time, start.wall_clock) = (start.time + later, start.wall_clock.saturating_add(later));
-                Event::Start(start)
             }
-            Event::End(mut end) => {
-                end.time = end.time.min(self.times.to);
-                Event::End(end)
-            }
+            Event::End(end) => end.time = end.time.min(self.times.to),
             // What began before, or ended later, has its part of the time.
-            Event::Activity(mut e) => {
-                (e.start, e.end) = self.cut(e.start, e.end);
-                Event::Activity(e)
-            }
-            Event::Sync(mut e) => {
-                (e.start, e.end) = self.cut(e.start, e.end);
-                Event::Sync(e)
-            }
-            Event::Wait(mut e) => {
-                (e.start, e.end) = self.cut(e.start, e.end);
-                Event::Wait(e)
-            }
-            Event::Range(mut e) => {
-                (e.start, e.end) = self.cut(e.start, e.end);
-                Event::Range(e)
-            }
-            other => other,
-        })
+            Event::Activity(Activity { start, end, .. })
+            | Event::Sync(Sync { start, end, .. })
+            | Event::Wait(Wait { start, end, .. })
+            | Event::Range(Range { start, end, .. }) => (*start, *end) = self.cut(*start, *end),
+            _ => {}
+        }
+        Some(event)
     }
 }
 
