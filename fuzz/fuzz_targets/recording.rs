@@ -3,7 +3,8 @@
 //! A chunk is read only if its checksum is right, so each input is read twice: as a file, and as the payload of a valid chunk.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
-use export::{Flames, Format, View};
+use analysis::{Flames, View};
+use export::Format;
 use model::{
     fold::Fold,
     recording::{MAGIC, Reader, VERSION},
@@ -31,7 +32,7 @@ fn read(file: &[u8]) -> Option<usize> {
     let mut profile = fold.finish();
     symbols::name_kernels(&mut profile);
     let mut events = || {
-        let events: export::Events<'_> = Box::new(Reader::new(file).expect("it was read before"));
+        let events: analysis::Events<'_> = Box::new(Reader::new(file).expect("it was read before"));
         Ok(events)
     };
     // A single format is fast enough for thousands of inputs a second.

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::{
+use analysis::{
     family::Family,
     flame_tree::{Flame, Frames, Line, Weight},
     names,

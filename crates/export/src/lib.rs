@@ -16,51 +16,27 @@
 
 use std::io;
 
-mod cpu;
+use analysis::{Events, Flames};
+
 pub mod diff;
-pub mod energy;
-mod events;
-pub mod family;
-pub mod findings;
-mod flame_cache;
-pub mod flame_tree;
 pub mod formats;
 mod helper_programs;
-mod host_waits;
-pub mod idle;
-mod idle_pools;
 mod lanes;
 mod launch_lengths;
-pub mod losses;
-pub mod memory;
 mod moments;
-pub mod names;
-pub mod occupancy;
 mod palette;
 mod power;
 mod recursion;
-mod source;
-pub mod stalls;
 mod start_line;
 pub mod summary;
-mod table;
 pub mod tables;
 mod terminal_text;
 pub mod trace;
-mod user_code;
-pub mod verdicts;
-mod waits;
 mod weighted;
 
 pub use crate::{
-    events::Events,
-    findings::Finding,
-    flame_cache::Flames,
-    flame_tree::{CallView, EventView, MemoryView, View},
     formats::{Format, UnknownExtension, write},
     summary::Summary,
-    table::Table,
-    user_code::Place,
 };
 
 /// Returns the text of a recording: its summary, and for a trace the idle gaps and the timeline. `events` opens the

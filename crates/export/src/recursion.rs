@@ -14,7 +14,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::{
+use analysis::{
     flame_tree::{Flame, Frames, Line, Weight},
     names,
 };

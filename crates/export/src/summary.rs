@@ -5,6 +5,17 @@ use std::{
     io,
 };
 
+use analysis::{
+    Events, Flames, cpu, energy, findings,
+    flame_tree::Flame,
+    host_waits::HostWaits,
+    idle, losses, memory,
+    names::{self, GpuFrames},
+    occupancy::{self, ShapeOccupancy},
+    stalls,
+    user_code::UserCode,
+    verdicts,
+};
 use model::{
     event::{Direction, LossCause, Mode, Origin},
     profile::{GpuWeight, ProcessInfo, Profile, What},
@@ -12,21 +23,7 @@ use model::{
 };
 use text::units::hundredths;
 
-use crate::{
-    cpu, energy,
-    events::Events,
-    findings,
-    flame_cache::Flames,
-    flame_tree::Flame,
-    host_waits::HostWaits,
-    idle, losses, memory,
-    names::{self, GpuFrames},
-    occupancy::{self, ShapeOccupancy},
-    stalls,
-    trace::TraceSummary,
-    user_code::UserCode,
-    verdicts,
-};
+use crate::trace::TraceSummary;
 
 pub mod cost;
 mod energy_text;

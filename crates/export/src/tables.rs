@@ -2,6 +2,13 @@
 
 use std::{collections::BTreeMap, io};
 
+use analysis::{
+    Events, Flames, Table, View, cpu, energy, names,
+    occupancy::{self, ShapeOccupancy},
+    stalls::{self, StallInstruction, StallLine, Stalled},
+    user_code::user_path,
+    verdicts::{self, KernelVerdict},
+};
 use model::{
     event::ProcessId,
     gpu_counters::CounterSum,
@@ -9,14 +16,7 @@ use model::{
     ranks::RankInfo,
 };
 
-use crate::{
-    Events, Flames, Table, View, cpu, energy, names,
-    occupancy::{self, ShapeOccupancy},
-    stalls::{self, StallInstruction, StallLine, Stalled},
-    user_code::user_path,
-    verdicts::{self, KernelVerdict},
-    weighted::Weighted,
-};
+use crate::weighted::Weighted;
 
 mod lines;
 mod reasons;
@@ -26,86 +26,37 @@ mod rows;
 use self::rows::share;
 pub use self::rows::{Cell, Rows};
 
-impl Table {
-    /// All tables, and their names.
-    pub const ALL: [(&'static str, Self); 22] = [
-        ("kernels", Self::Kernels),
-        ("paths", Self::Paths),
-        ("user-paths", Self::UserPaths),
-        ("lines", Self::Lines),
-        ("functions", Self::Functions),
-        ("threads", Self::Threads),
-        ("streams", Self::Streams),
-        ("ranks", Self::Ranks),
-        ("copies", Self::Copies),
-        ("devices", Self::Devices),
-        ("occupancy", Self::Occupancy),
-        ("energy", Self::Energy),
-        ("counters", Self::Counters),
-        ("verdicts", Self::Verdicts),
-        ("stalls", Self::Stalls),
-        ("instructions", Self::Instructions),
-        ("idle", Self::Idle),
-        ("waits", Self::Waits),
-        ("memory", Self::Memory),
-        ("calls", Self::Calls),
-        ("requests", Self::Requests),
-        ("ledger", Self::Ledger),
-    ];
-
-    /// Returns the table of a profile. `events` opens the recording from its beginning; it is called at most once.
-    pub fn rows<'a>(self, flames: &Flames<'_>, events: &mut dyn FnMut() -> io::Result<Events<'a>>) -> io::Result<Rows> {
-        let profile = flames.profile;
-        Ok(match self {
-            Self::Kernels => gpu(&["kernel"], true, true, profile, by_kernel(profile)),
-            Self::Paths => gpu(&["path"], false, false, profile, by_path(flames)),
-            Self::UserPaths => gpu(&["path"], false, true, profile, by_user_path(profile)),
-            Self::Lines => lines::lines(profile),
-            Self::Streams => gpu(&["device", "stream", "process", "pid"], false, true, profile, by_stream(profile)),
-            Self::Copies => gpu(&["direction"], false, false, profile, by_direction(profile)),
-            Self::Functions => functions(profile),
-            Self::Threads => threads(profile, events()?),
-            Self::Ranks => ranks(profile),
-            Self::Devices => devices(profile),
-            Self::Occupancy => occupancy(profile),
-            Self::Energy => energy(profile),
-            Self::Counters => counters(profile),
-            Self::Verdicts => verdicts(profile),
-            Self::Stalls => stalls(profile),
-            Self::Instructions => instructions(profile),
-            Self::Idle => reasons::idle(profile),
-            Self::Waits => reasons::waits(profile),
-            Self::Memory => reasons::memory(profile),
-            Self::Calls => reasons::calls(profile),
-            Self::Requests => reasons::requests(profile),
-            Self::Ledger => ledger(profile)?,
-        })
-    }
-
-    /// Says what would have filled an empty table.
-    pub fn filled_by(self) -> &'static str {
-        match self {
-            Self::Kernels | Self::Paths | Self::UserPaths | Self::Copies | Self::Streams | Self::Devices => {
-                "no GPU work was recorded: record a program that uses CUDA, without --cpu-only"
-            }
-            Self::Lines => "no GPU work and no CPU samples were recorded",
-            Self::Functions => "no CPU samples were recorded: record without --gpu-only",
-            Self::Threads => "no CPU samples and no launches were recorded",
-            Self::Ranks => "no process has a rank: torchrun, mpirun and srun set them",
-            Self::Occupancy => "no kernel was recorded on a device whose resources are known",
-            Self::Energy => "no energy was recorded: record with --energy",
-            Self::Counters => "no counters were recorded: record with --counters",
-            Self::Verdicts => "no counters were sampled by CUPTI: record with --counters",
-            Self::Stalls => "no samples inside kernels were recorded: record with --stalls",
-            Self::Instructions => "no instructions were recorded: record with --stalls, where nvdisasm is installed",
-            Self::Idle => "no GPU worked, or GPU work was recorded only part of the time (--max-overhead, trace)",
-            Self::Waits => "no time off the CPU was recorded: record with --off-cpu",
-            Self::Memory => "no GPU memory was recorded: record with --memory",
-            Self::Calls => "no calls were traced: use warpscope trace",
-            Self::Requests => "no driver requests were traced: use warpscope trace --driver",
-            Self::Ledger => "the ledger is empty",
-        }
-    }
+/// Returns the table of a profile. `events` opens the recording from its beginning; it is called at most once.
+pub fn rows<'a>(
+    table: Table,
+    flames: &Flames<'_>,
+    events: &mut dyn FnMut() -> io::Result<Events<'a>>,
+) -> io::Result<Rows> {
+    let profile = flames.profile;
+    Ok(match table {
+        Table::Kernels => gpu(&["kernel"], true, true, profile, by_kernel(profile)),
+        Table::Paths => gpu(&["path"], false, false, profile, by_path(flames)),
+        Table::UserPaths => gpu(&["path"], false, true, profile, by_user_path(profile)),
+        Table::Lines => lines::lines(profile),
+        Table::Streams => gpu(&["device", "stream", "process", "pid"], false, true, profile, by_stream(profile)),
+        Table::Copies => gpu(&["direction"], false, false, profile, by_direction(profile)),
+        Table::Functions => functions(profile),
+        Table::Threads => threads(profile, events()?),
+        Table::Ranks => ranks(profile),
+        Table::Devices => devices(profile),
+        Table::Occupancy => occupancy(profile),
+        Table::Energy => energy(profile),
+        Table::Counters => counters(profile),
+        Table::Verdicts => verdicts(profile),
+        Table::Stalls => stalls(profile),
+        Table::Instructions => instructions(profile),
+        Table::Idle => reasons::idle(profile),
+        Table::Waits => reasons::waits(profile),
+        Table::Memory => reasons::memory(profile),
+        Table::Calls => reasons::calls(profile),
+        Table::Requests => reasons::requests(profile),
+        Table::Ledger => ledger(profile)?,
+    })
 }
 
 /// GPU work by one or more names.

@@ -1,11 +1,10 @@
 //! Lines of text for a terminal: colours, bars, and names and paths shortened to fit.
 
+use analysis::names::is_informative;
 use text::{
-    short::{short, split_place},
+    short::{cut, short},
     units::{percent, time},
 };
-
-use crate::names;
 
 /// The minimum width for long bars.
 const WIDE: usize = 100;
@@ -101,14 +100,6 @@ pub(crate) fn bar(share: f64, width: usize) -> String {
     format!("{text:<width$}")
 }
 
-pub(crate) fn cut(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
-        text.to_owned()
-    } else {
-        text.chars().take(most.saturating_sub(1)).collect::<String>() + "…"
-    }
-}
-
 /// Breaks a text into lines of at most `most` columns, between words where possible.
 pub(crate) fn wrapped(text: &str, most: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
@@ -126,10 +117,6 @@ pub(crate) fn wrapped(text: &str, most: usize) -> Vec<String> {
     lines
 }
 
-pub(crate) fn shortened(name: &str, most: usize) -> String {
-    cut(&short(&names::clean(name), most), most)
-}
-
 /// Maximum length of one frame of a path, where it can be shortened to that.
 const STEP: usize = 32;
 
@@ -141,19 +128,6 @@ fn step(name: &str) -> String {
         None if name.starts_with("[GPU") => name.to_owned(),
         None => short(name, STEP),
     }
-}
-
-/// Whether a frame between the process and the operation is informative: not the start of a thread, nor the CUDA
-/// libraries and the code that leads to them.
-pub(crate) fn is_informative(name: &str) -> bool {
-    let (name, _) = split_place(name);
-    let driver = |rest: &str| rest.starts_with(|c: char| c.is_ascii_uppercase());
-    !((name.starts_with('[') && name != names::LAUNCH_NOT_SEEN)
-        || name.starts_with("__device_stub__")
-        || name.starts_with("__libc_start")
-        || name.starts_with("cuda")
-        || name.strip_prefix("cu").is_some_and(driver)
-        || matches!(name, "_start" | "main" | "start_thread" | "clone3" | "clone" | "__clone3"))
 }
 
 /// Returns a path whose frames are separated by `;`, shortened as [`path_text`] does.

@@ -20,13 +20,13 @@ pub mod summary;
 pub mod timeline;
 pub mod values;
 
+use analysis::Events;
 use model::{event::Event, profile::Profile};
 
 pub(crate) use labels::is_trace;
 pub use line::{Form, Lines};
 pub use summary::TraceSummary;
 
-use crate::events::Events;
 use gaps::Gaps;
 use timeline::Timeline;
 

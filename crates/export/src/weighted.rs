@@ -9,19 +9,18 @@ use std::{
     sync::Arc,
 };
 
-use model::{
-    event::{CounterId, Event, FrameKind, NamedFrame, ProcessId, StackId},
-    profile::Profile,
-};
-use text::short::split_place;
-
-use crate::{
-    events::Events,
+use analysis::{
+    Events,
     flame_tree::{Measure, View},
     names::{self, GpuFrames},
     stalls::leaves::Leaves,
     waits,
 };
+use model::{
+    event::{CounterId, Event, FrameKind, NamedFrame, ProcessId, StackId},
+    profile::Profile,
+};
+use text::short::split_place;
 
 /// A kind of weight.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,8 @@
 
 mod support;
 
-use export::{EventView, Flames, Format, Summary, View, summary::render};
+use analysis::{EventView, Flames, View};
+use export::{Format, Summary, summary::render};
 use model::event::{CounterId, Event};
 use support::{check, counted::events};
 

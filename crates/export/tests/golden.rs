@@ -3,7 +3,8 @@
 
 mod support;
 
-use export::{Flames, Format, Summary, View, summary::render};
+use analysis::{Flames, View};
+use export::{Format, Summary, summary::render};
 use support::check;
 
 /// Check each format of the whole recording.

@@ -2,7 +2,8 @@
 
 mod support;
 
-use export::{Format, View};
+use analysis::View;
+use export::Format;
 use model::event::Event;
 use serde_json::Value;
 use support::proto::Message;

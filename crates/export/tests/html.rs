@@ -4,7 +4,8 @@ mod support;
 
 use std::{collections::BTreeMap, io};
 
-use export::{EventView, Events, Flames, Format, View, flame_tree::Flame};
+use analysis::{EventView, Events, Flames, View, flame_tree::Flame};
+use export::Format;
 use model::{
     event::{Dump, Event, KernelName, LaunchKind, Pause, Rank, SessionId},
     fold::Fold,
@@ -54,7 +55,7 @@ impl Report {
     }
 }
 
-fn lines(flame: &Flame, of: fn(&export::flame_tree::Line) -> u64) -> BTreeMap<String, u64> {
+fn lines(flame: &Flame, of: fn(&analysis::flame_tree::Line) -> u64) -> BTreeMap<String, u64> {
     flame.lines.iter().map(|line| (line.frames.join(";"), of(line))).collect()
 }
 

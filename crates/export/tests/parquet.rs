@@ -4,7 +4,8 @@ mod support;
 
 use std::{collections::BTreeSet, fs, process::Command};
 
-use export::{View, formats::parquet::FILES};
+use analysis::View;
+use export::formats::parquet::FILES;
 use model::event::{Activity, Event, Launch, Work};
 use support::{
     parquet::Value,

@@ -8,7 +8,8 @@ use std::{
     process::Command,
 };
 
-use export::{Format, View};
+use analysis::View;
+use export::Format;
 use model::event::{Energy, Event};
 use support::{
     perfetto::{Slice, Trace},

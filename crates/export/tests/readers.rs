@@ -5,7 +5,8 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use export::{Format, View};
+use analysis::View;
+use export::Format;
 use model::event::{Event, Sample, StackId};
 use serde_json::Value;
 
@@ -194,7 +195,7 @@ fn absurd_weights_are_drawn() {
     for format in [Format::Svg, Format::Folded, Format::Chrome, Format::Jsonl, Format::CpuText] {
         assert!(!support::export(format, &events, View::default()).is_empty());
     }
-    let text = export::summary::render(&export::Summary::of(&export::Flames::new(&support::fold(&events))), true, 0);
+    let text = export::summary::render(&export::Summary::of(&analysis::Flames::new(&support::fold(&events))), true, 0);
     assert!(text.contains("matched 97.77 %"));
 }
 
@@ -204,6 +205,6 @@ fn recordings_are_no_export_format() {
     let profile = support::fold(&[]);
     let mut none = || panic!("no events needed");
     let result =
-        export::write(Format::Recording, &export::Flames::new(&profile), View::default(), &mut none, &mut Vec::new());
+        export::write(Format::Recording, &analysis::Flames::new(&profile), View::default(), &mut none, &mut Vec::new());
     assert_eq!(result.expect_err("refused").kind(), std::io::ErrorKind::Unsupported);
 }

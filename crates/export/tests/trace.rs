@@ -4,8 +4,9 @@ mod support;
 
 use std::{collections::BTreeSet, io};
 
+use analysis::{Events, Flames, View};
 use export::{
-    Events, Flames, Format, Summary, View,
+    Format, Summary,
     trace::{Form, Lines},
 };
 use model::event::Event;
@@ -207,14 +208,14 @@ fn tables_of_calls_and_requests() {
     let events = trace::events();
     let profile = support::fold(&events);
     let flames = Flames::new(&profile);
-    let table = |table: export::Table| {
+    let table = |table: analysis::Table| {
         let mut open = || -> io::Result<Events<'_>> { Ok(Box::new(events.iter().cloned())) };
-        let rows = table.rows(&flames, &mut open).expect("rows");
+        let rows = export::tables::rows(table, &flames, &mut open).expect("rows");
         let mut csv = Vec::new();
         rows.csv(&mut csv).expect("CSV");
         (rows.json(), String::from_utf8(csv).expect("UTF-8"))
     };
-    let (calls, csv) = table(export::Table::Calls);
+    let (calls, csv) = table(analysis::Table::Calls);
     assert!(csv.starts_with("function,library,calls,errors,ns,self_ns,mean_ns,p50_ns,p90_ns,p99_ns,max_ns\n"), "{csv}");
     let row = |rows: &Value, key: &str, name: &str| {
         let rows = rows.as_array().expect("rows");
@@ -228,7 +229,7 @@ fn tables_of_calls_and_requests() {
     let middle = launches["p50_ns"].as_u64().expect("a number")..=launches["p90_ns"].as_u64().expect("a number");
     assert!(middle.start() >= &8_000 && middle.end() <= &8_900, "{launches}");
 
-    let (requests, csv) = table(export::Table::Requests);
+    let (requests, csv) = table(analysis::Table::Requests);
     assert!(
         csv.starts_with("request,command,device,requests,errors,ns,mean_ns,p50_ns,p90_ns,p99_ns,max_ns\n"),
         "{csv}"
@@ -247,7 +248,7 @@ fn tables_of_calls_and_requests() {
 #[test]
 fn short_calls_are_left_out() {
     let events = trace::events();
-    let calls = export::CallView { min_ns: 20_000, begin_end: false };
+    let calls = analysis::CallView { min_ns: 20_000, begin_end: false };
     let view = View { calls, ..View::default() };
     let parse = |text: &str| text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect::<Vec<Value>>();
     let all = parse(&support::export(Format::Jsonl, &events, View::default()));
@@ -283,7 +284,7 @@ fn short_calls_are_left_out() {
 #[test]
 fn begin_and_end_are_two_events() {
     let events = trace::events();
-    let calls = export::CallView { min_ns: 0, begin_end: true };
+    let calls = analysis::CallView { min_ns: 0, begin_end: true };
     let parse = |text: &str| {
         let lines = text.lines().map(|line| serde_json::from_str(line).expect("JSON"));
         lines.filter(|line: &Value| !line["event_id"].is_null()).collect::<Vec<Value>>()

@@ -4,7 +4,8 @@ mod support;
 
 use std::{collections::BTreeMap, fs, process::Command};
 
-use export::{Format, View};
+use analysis::View;
+use export::Format;
 use model::event::{Event, LaunchKind, Mapping, ProcessId, Rank, SessionId};
 use serde_json::Value;
 use support::pprof::Pprof;
@@ -36,7 +37,7 @@ fn launches_after_the_end_count_with_their_work() {
     assert_eq!(support::fold(&events).ledger.launches, before + 1);
     let pprof = Pprof::read(&support::bytes(Format::Pprof, &events, View::default()));
     assert_eq!(pprof.total("launches"), before + 1);
-    let view = View { table: export::Table::Threads, ..View::default() };
+    let view = View { table: analysis::Table::Threads, ..View::default() };
     let threads = support::export(Format::Csv, &events, view);
     let launches = threads.lines().skip(1).map(|row| row.rsplit(',').next().expect(row).parse::<u64>().expect(row));
     assert_eq!(launches.sum::<u64>(), before + 1, "{threads}");

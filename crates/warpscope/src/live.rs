@@ -2,11 +2,9 @@
 
 use std::io::{self, BufWriter, Write};
 
+use analysis::CallView;
 use collect::sink::Printer;
-use export::{
-    CallView,
-    trace::{Form, Lines},
-};
+use export::trace::{Form, Lines};
 use model::event::Event;
 use text::pattern::Selection;
 

@@ -14,9 +14,10 @@ use std::{
     sync::Arc,
 };
 
+use analysis::{Events, Flames, View};
 use anyhow::{Context, bail};
 use collect::command::user::User;
-use export::{Events, Flames, Format, View, formats::parquet};
+use export::{Format, formats::parquet};
 use model::recording::Writer;
 use text::names::printable;
 

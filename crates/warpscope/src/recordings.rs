@@ -8,8 +8,8 @@ use std::{
     sync::Arc,
 };
 
+use analysis::Events;
 use anyhow::{Context, bail};
-use export::Events;
 use model::{merge::Merged, recording::Reader};
 use rustix::fs::fstat;
 

@@ -5,7 +5,8 @@ use std::{
     process::ExitCode,
 };
 
-use export::{Flames, Summary};
+use analysis::Flames;
+use export::Summary;
 
 use crate::{
     args,
@@ -33,7 +34,7 @@ pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
         if let Some(note) = profile.part_note() {
             say(note);
         }
-        let mut rows = table.0.rows(&flames, &mut events)?;
+        let mut rows = export::tables::rows(table.0, &flames, &mut events)?;
         rows.truncate(options.top.unwrap_or(if options.json { usize::MAX } else { ROWS }));
         drop(progress);
         if rows.rows.is_empty() && !options.json {

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use export::{Events, Flames};
+use analysis::{Events, Flames};
 
 use crate::{progress::Progress, terminal::Style};
 

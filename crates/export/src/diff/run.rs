@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 
+use analysis::{
+    cpu,
+    host_waits::HostWaits,
+    idle, names,
+    user_code::{UserCode, without_line},
+    waits,
+};
 use model::{
     idle::{Cause, Phase},
     profile::{DeviceInfo, Profile},
 };
 use serde::Serialize;
 
-use crate::{
-    cpu,
-    host_waits::HostWaits,
-    idle, names,
-    tables::{by_direction, by_kernel, by_user_path},
-    user_code::{UserCode, without_line},
-    waits,
-};
+use crate::tables::{by_direction, by_kernel, by_user_path};
 
 /// An amount, and how many things it is the sum of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,10 +2,13 @@
 
 use std::fmt::Write;
 
-use text::units::{bytes, count, counted, time};
+use text::{
+    short::shortened,
+    units::{bytes, count, counted, time},
+};
 
 use super::{Change, Diff, Explanation, Part, Subject, Total, Unit, run::BUSY};
-use crate::terminal_text::{joined_path_text, shortened, wrapped};
+use crate::terminal_text::{joined_path_text, wrapped};
 
 /// The width from which counts are shown beside names.
 pub(super) const WIDE: usize = 96;
@@ -94,7 +97,7 @@ impl Diff {
 /// Says how a part has changed.
 fn said(part: &Part, gpu: Option<&str>) -> String {
     let (amount, more) = (time(part.ns.unsigned_abs()), if part.ns > 0 { "longer" } else { "shorter" });
-    let name = crate::names::printable(&part.name);
+    let name = analysis::names::printable(&part.name);
     match (gpu, &part.kernel) {
         (Some(gpu), Some((kernel, ns))) => {
             let sign = if *ns > 0 { "+" } else { "-" };

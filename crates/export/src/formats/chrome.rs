@@ -6,6 +6,11 @@
 
 use std::io::{self, Write};
 
+use analysis::{
+    Events,
+    flame_tree::View,
+    names::{self, SessionKernels},
+};
 use model::{
     causes::Joined,
     event::{Energy, Gpm, Launch, LaunchKind, Pause, PmSamples, ProcessId, Range, Sample, SessionId, Sync, Uuid, Work},
@@ -16,8 +21,6 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::{
-    events::Events,
-    flame_tree::View,
     formats::chrome::{
         json::Json,
         stacks::Stacks,
@@ -27,8 +30,6 @@ use crate::{
     lanes::Lanes,
     launch_lengths::Launched,
     moments::{Moment, each_moment},
-    names,
-    names::SessionKernels,
     power::Power,
     trace::{is_trace, reading::Reader},
 };

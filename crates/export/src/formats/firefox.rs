@@ -8,6 +8,11 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
+use analysis::{
+    Events,
+    flame_tree::View,
+    names::{self, SessionKernels},
+};
 use fxprof_processed_profile::{
     CategoryColor, CategoryHandle, CpuDelta, Frame, FrameFlags, FrameInfo, MarkerTiming, ProcessHandle,
     SamplingInterval, StackHandle, ThreadHandle, Timestamp,
@@ -19,12 +24,7 @@ use model::{
 };
 use rustc_hash::FxHashMap;
 
-use crate::{
-    events::Events,
-    flame_tree::View,
-    moments::{Moment, each_moment},
-    names::{self, SessionKernels},
-};
+use crate::moments::{Moment, each_moment};
 use markers::{About, GpuWork, Notice, NvtxRange};
 
 mod markers;

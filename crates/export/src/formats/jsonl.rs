@@ -11,6 +11,12 @@ use std::{
     io::{self, Write},
 };
 
+use analysis::{
+    Events,
+    flame_tree::View,
+    names::{self, SessionKernels},
+    stalls, waits,
+};
 use model::{
     causes::{Cause, Causes, Joined},
     event::{Activity, Event, ProcessId, SessionId, StackId, Work},
@@ -21,15 +27,9 @@ use serde::Serialize;
 
 use self::line::{CounterValue, Line, origin};
 use crate::{
-    events::Events,
-    flame_tree::View,
     formats::json_object::{Object, write_object},
-    names,
-    names::SessionKernels,
-    stalls,
     start_line::StartLine,
     trace::{is_trace, jsonl::TraceLines},
-    waits,
 };
 
 /// Writes each event that the view shows. Mappings, symbols and name tables are not written: they are resolved.

@@ -9,6 +9,13 @@ use std::{
     io::{self, Write},
 };
 
+use analysis::{
+    Events,
+    flame_tree::View,
+    names::{self, SessionKernels},
+    user_code::UserCode,
+    waits,
+};
 use model::{
     causes::Joined,
     event::{Call, Event, FrameKind, LaunchKind, Layer, Pause, ProcessId, Range, Sample, SessionId, StackId},
@@ -18,15 +25,10 @@ use model::{
 };
 
 use crate::{
-    events::Events,
-    flame_tree::View,
     launch_lengths::Launched,
     moments::{Moment, each_moment},
-    names::{self, SessionKernels},
     tables,
     trace::{json_line::library, labels::off_cpu, reading::Reader},
-    user_code::UserCode,
-    waits,
 };
 use schema::Tables;
 use table::Cell;

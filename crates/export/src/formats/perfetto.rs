@@ -7,6 +7,11 @@
 
 use std::io::{self, Write};
 
+use analysis::{
+    Events,
+    flame_tree::View,
+    names::{self, SessionKernels},
+};
 use model::{
     causes::Joined,
     event::{
@@ -18,14 +23,11 @@ use model::{
 use rustc_hash::FxHashMap;
 
 use crate::{
-    events::Events,
-    flame_tree::View,
     formats::html::overview::Overview,
     formats::proto::Message,
     lanes::Lanes,
     launch_lengths::Launched,
     moments::{Moment, each_moment},
-    names::{self, SessionKernels},
     power::Power,
     trace::reading::Reader,
 };

@@ -9,13 +9,15 @@ use std::{
     io::{self, Write},
 };
 
+use analysis::{
+    Events,
+    flame_tree::{Measure, View},
+    names,
+};
 use model::profile::Profile;
 
 use crate::{
-    events::Events,
-    flame_tree::{Measure, View},
     formats::proto::Message,
-    names,
     weighted::{Frame, Kind, Row, Weighted},
 };
 

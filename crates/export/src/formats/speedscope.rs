@@ -7,15 +7,15 @@ use std::{
     io::{self, Write},
 };
 
+use analysis::{
+    Events,
+    flame_tree::{Measure, View},
+    names,
+};
 use model::{ledger::Ledger, profile::Profile};
 use serde::Serialize;
 
-use crate::{
-    events::Events,
-    flame_tree::{Measure, View},
-    names,
-    weighted::Weighted,
-};
+use crate::weighted::Weighted;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]

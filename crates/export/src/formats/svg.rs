@@ -10,17 +10,19 @@ use std::{
     rc::Rc,
 };
 
+use analysis::{
+    Flames,
+    flame_tree::{Line, MemoryView, View},
+    waits,
+};
 use model::event::OFF_CPU;
+use text::short::cut;
 
 use self::{
     drawing::{Page, draw, write_empty},
-    titles::{TITLE_LENGTH, cut, event_subtitle, event_title, idle_subtitle, memory_subtitle, subtitle, title},
+    titles::{TITLE_LENGTH, event_subtitle, event_title, idle_subtitle, memory_subtitle, subtitle, title},
 };
-use crate::{
-    flame_cache::Flames,
-    flame_tree::{Line, MemoryView, View},
-    helper_programs, recursion, waits,
-};
+use crate::{helper_programs, recursion};
 
 const NO_TIME: &str = "no CPU sample and no finished GPU work";
 const NO_MEMORY: &str = "no GPU memory was allocated";

@@ -1,16 +1,17 @@
 //! Energy and counters of GPUs in the summary, and what limits kernels by the latter.
 
+use analysis::verdicts::VerdictSummary;
 use model::{
     gpu_counters::Source,
     verdict::{MIN_DOMINANT, Verdict},
 };
-use text::units::{count, counted, energy, percent, time};
+use text::{
+    short::shortened,
+    units::{count, counted, energy, percent, time},
+};
 
 use super::numbers::Summary;
-use crate::{
-    terminal_text::{Page, TextStyle, shortened},
-    verdicts::VerdictSummary,
-};
+use crate::terminal_text::{Page, TextStyle};
 
 /// The number of rows of the table.
 const ROWS: usize = 10;

@@ -2,6 +2,11 @@
 
 use std::cmp::Reverse;
 
+use analysis::{
+    Flames,
+    flame_tree::{EventView, Line, Measure},
+    idle_pools, waits,
+};
 use model::{
     counters::HitWeight,
     event::{Counter, Unit},
@@ -9,12 +14,6 @@ use model::{
 use serde::Serialize;
 
 use super::tables::{TOP, share};
-use crate::{
-    flame_cache::Flames,
-    flame_tree::{EventView, Line, Measure},
-    idle_pools, waits,
-};
-
 /// One event.
 #[derive(Clone, Debug, Serialize)]
 pub struct EventSummary {

@@ -1,9 +1,8 @@
 //! The findings at the beginning of the text.
 
-use crate::{
-    findings::{Evidence, Finding},
-    terminal_text::{Page, TextStyle, wrapped},
-};
+use analysis::findings::{Evidence, Finding};
+
+use crate::terminal_text::{Page, TextStyle, wrapped};
 
 /// How far the lines below a finding are indented.
 const INDENT: usize = 4;

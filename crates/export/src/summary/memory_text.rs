@@ -1,13 +1,14 @@
 //! GPU memory in the summary.
 
+use analysis::memory::{DeviceMemory, MemoryLine, Moment};
 use model::memory::Use;
-use text::units::{bytes, count, time};
+use text::{
+    short::shortened,
+    units::{bytes, count, time},
+};
 
 use super::tables::share;
-use crate::{
-    memory::{DeviceMemory, MemoryLine, Moment},
-    terminal_text::{Page, TextStyle, shortened},
-};
+use crate::terminal_text::{Page, TextStyle};
 
 /// The number of lines of a table.
 const LINES: usize = 8;

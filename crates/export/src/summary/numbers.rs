@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use analysis::{
+    energy::EnergySummary, findings::Finding, idle::DeviceIdle, memory::DeviceMemory, occupancy::ShapeOccupancy,
+    stalls::StallSummary, verdicts::VerdictSummary,
+};
 use model::{
     event::{Direction, DumpReason, Mode, StackEnd},
     gpu_counters::CounterSum,
@@ -17,10 +21,7 @@ use super::{
     ranks::{Communication, Rank},
     sampling::Sampling,
 };
-use crate::{
-    energy::EnergySummary, findings::Finding, idle::DeviceIdle, memory::DeviceMemory, occupancy::ShapeOccupancy,
-    stalls::StallSummary, trace::TraceSummary, verdicts::VerdictSummary,
-};
+use crate::trace::TraceSummary;
 
 fn is_zero(number: &u64) -> bool {
     *number == 0

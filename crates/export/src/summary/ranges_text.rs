@@ -1,9 +1,12 @@
 //! The table of NVTX ranges.
 
-use text::units::{count, time};
+use text::{
+    short::shortened,
+    units::{count, time},
+};
 
 use super::{numbers::Summary, tables::TOP};
-use crate::terminal_text::{Page, TextStyle, shortened};
+use crate::terminal_text::{Page, TextStyle};
 
 impl Page {
     pub(super) fn ranges(&mut self, s: &Summary) {

@@ -1,7 +1,11 @@
 //! The summary as text. Tables put the name last, so that long names do not break the alignment.
 
+use analysis::{flame_tree::Weight, losses, names, waits};
 use model::{event::OFF_CPU, profile::Numbering};
-use text::units::{bytes, count, counted, percent, time};
+use text::{
+    short::{cut, shortened},
+    units::{bytes, count, counted, percent, time},
+};
 
 use super::{
     cost::Cost,
@@ -10,12 +14,7 @@ use super::{
     sampling::Sampling,
     tables::share,
 };
-use crate::{
-    flame_tree::Weight,
-    losses, names,
-    terminal_text::{Page, TextStyle, bar, cut, path_text, shortened},
-    waits,
-};
+use crate::terminal_text::{Page, TextStyle, bar, path_text};
 
 /// The width of names from which another column is shown.
 const ROOM_TO_SPARE: usize = 28;

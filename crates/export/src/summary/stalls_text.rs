@@ -1,9 +1,9 @@
 //! Stall reasons in the summary.
 
-use text::units::count;
+use text::{short::shortened, units::count};
 
 use super::{numbers::Summary, tables::share};
-use crate::terminal_text::{Page, TextStyle, shortened};
+use crate::terminal_text::{Page, TextStyle};
 
 /// The number of lines of the table.
 const LINES: usize = 10;

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use model::profile::{CpuWeight, GpuWeight, Profile};
-
-use super::rows::{Cell, Rows, share};
-use crate::{
+use analysis::{
     cpu, names,
     user_code::{Place, UserCode},
 };
+use model::profile::{CpuWeight, GpuWeight, Profile};
 
+use super::rows::{Cell, Rows, share};
 /// Returns the lines of user code: the GPU time of the work that they launched, and their CPU time. The rows add up to the
 /// totals of the recording.
 pub fn lines(profile: &Profile) -> Rows {

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use model::profile::{CpuWeight, Profile};
-
-use super::rows::{Cell, Rows, share};
-use crate::{
+use analysis::{
     idle::{self, IdleCause},
     memory::{self, MemoryLine},
-    trace::TraceSummary,
     user_code::{Place, UserCode},
     waits,
 };
+use model::profile::{CpuWeight, Profile};
+
+use super::rows::{Cell, Rows, share};
+use crate::trace::TraceSummary;
 
 /// Returns why GPUs were idle. The rows of a GPU and its busy time add up to the recorded time.
 pub fn idle(profile: &Profile) -> Rows {

@@ -2,12 +2,13 @@
 
 use text::{
     names::printable,
+    short::cut,
     short::short,
     units::{bytes, count, energy, time},
 };
 
 use super::rows::{Cell, Rows};
-use crate::terminal_text::{cut, joined_path_text};
+use crate::terminal_text::joined_path_text;
 
 /// The width of a name, where the line would be too long.
 const SHORTEST: usize = 20;

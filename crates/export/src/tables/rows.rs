@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::names;
+use analysis::names;
 
 /// A value.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,12 +1,11 @@
 //! A line of JSON about one event of a trace: a call, an off-CPU interval, memory, or GPU work.
 
+use analysis::flame_tree::CallView;
 use model::{
     calls::Placed,
     event::{Activity, Call, Function, Launch, Layer, SessionId, Switch, Work},
 };
 use serde::Serialize;
-
-use crate::flame_tree::CallView;
 
 use super::{
     labels::{OFF_CPU, off_cpu},

@@ -1,6 +1,10 @@
 //! Trace events as lines of JSON with one schema: calls, requests to the driver, tracepoints, memory, switches, GPU
 //! work.
 
+use analysis::{
+    flame_tree::CallView,
+    names::{self, SessionKernels},
+};
 use model::{
     calls::{MemoryChange, MemoryChanges, MemoryOperation, Nesting, Placed, Tier},
     event::{Activity, Call, Event, ProcessId, SessionId, StackId, Switch},
@@ -13,11 +17,6 @@ use super::{
     reading::{Reader, Reading},
     values::Arguments,
 };
-use crate::{
-    flame_tree::CallView,
-    names::{self, SessionKernels},
-};
-
 /// Writes the lines of one file, and numbers them. A call is numbered when it arrives, or earlier when an event within
 /// it arrives and names the call as its parent.
 pub(crate) struct TraceLines<'a> {

@@ -1,11 +1,10 @@
 //! Labels shared by several outputs of a trace.
 
+use analysis::names;
 use model::{
     event::{Mode, ProcessId, Switch},
     profile::Profile,
 };
-
-use crate::names;
 
 /// Maximum length of a kernel's name in a line, where it can be shortened to that.
 pub(super) const KERNEL_LENGTH: usize = 48;

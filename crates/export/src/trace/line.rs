@@ -14,6 +14,7 @@ use std::{
     sync::Arc,
 };
 
+use analysis::{flame_tree::CallView, names};
 use model::{
     event::{Activity, Call, Event, Launch, LaunchKind, Mode, ProcessId, SessionId, Start, Switch, Work},
     fold::NAME_LOST,
@@ -26,7 +27,7 @@ use super::{
     labels::{KERNEL_LENGTH, OFF_CPU, off_cpu},
     reading::Reader,
 };
-use crate::{flame_tree::CallView, names, start_line::StartLine};
+use crate::start_line::StartLine;
 
 /// Width of the thread column.
 const WHO: usize = 20;

@@ -1,11 +1,14 @@
 //! The parts of a summary's text about calls.
 
+use analysis::names;
 use model::calls::Tier;
-use text::units::{bytes, count, counted, percent, time};
+use text::{
+    short::{cut, shortened},
+    units::{bytes, count, counted, percent, time},
+};
 
 use crate::{
-    names,
-    terminal_text::{Page, TextStyle, bar, cut, shortened},
+    terminal_text::{Page, TextStyle, bar},
     trace::{
         latency,
         summary::{MemoryRow, MovedRow, RequestRow, TraceSummary},

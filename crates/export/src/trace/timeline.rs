@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use analysis::names;
 use model::{
     event::{Activity, Call, Layer, ProcessId, SessionId, Switch, Work},
     profile::Profile,
@@ -11,8 +12,6 @@ use model::{
 
 use super::labels::thread_label;
 use text::units;
-
-use crate::names;
 
 /// Maximum number of streams drawn.
 const STREAMS: usize = 8;

@@ -2,13 +2,12 @@
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
+use analysis::names;
 use cuda::calls::Value;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use text::short::short;
 
 use super::labels::KERNEL_LENGTH;
-use crate::names;
-
 /// Named arguments, in order.
 #[derive(Debug, Default, PartialEq)]
 pub struct Arguments(pub Vec<(Cow<'static, str>, Argument)>);

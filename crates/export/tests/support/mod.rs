@@ -12,7 +12,8 @@ pub mod trace;
 
 use std::{fs, io, path::Path};
 
-use export::{Events, Format, View};
+use analysis::{Events, View};
+use export::Format;
 use model::{event::*, fold::Fold, profile::Profile};
 
 /// The recording's start, CLOCK_MONOTONIC.
@@ -308,7 +309,7 @@ pub fn fold(events: &[Event]) -> Profile {
 pub fn bytes(format: Format, events: &[Event], view: View) -> Vec<u8> {
     let mut out = Vec::new();
     let mut open = || -> io::Result<Events<'_>> { Ok(Box::new(events.iter().cloned())) };
-    export::write(format, &export::Flames::new(&fold(events)), view, &mut open, &mut out).expect("export");
+    export::write(format, &analysis::Flames::new(&fold(events)), view, &mut open, &mut out).expect("export");
     out
 }
 

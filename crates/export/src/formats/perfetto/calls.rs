@@ -2,6 +2,7 @@
 
 use std::io;
 
+use analysis::waits;
 use model::event::{Call, Layer, ProcessId, Range, StackId, Switch, Wait};
 
 use super::{Point, Trace, Track, annotation};
@@ -11,7 +12,6 @@ use crate::{
         json_line::library,
         labels::{OFF_CPU, off_cpu},
     },
-    waits,
 };
 
 impl Trace<'_> {

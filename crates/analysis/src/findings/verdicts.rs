@@ -1,7 +1,7 @@
 //! Findings about what limits kernels, by the counters of the GPUs.
 
 use model::{profile::Profile, verdict::Verdict};
-use text::units::percent;
+use text::{short::shortened, units::percent};
 
 use super::{
     advice::Setting,
@@ -9,7 +9,6 @@ use super::{
     kernels::launched_at,
 };
 use crate::{
-    terminal_text,
     user_code::UserCode,
     verdicts::{self, KernelVerdict},
 };
@@ -54,7 +53,7 @@ pub fn limited(profile: &Profile, code: &UserCode<'_>, setting: Setting) -> Opti
         kind,
         title: format!(
             "the kernel with the most time, {} ({} of the recorded time), {limit}",
-            terminal_text::shortened(&row.kernel, NAME),
+            shortened(&row.kernel, NAME),
             percent(row.ns, profile.wall_ns())
         ),
         evidence: evidence(&row),

@@ -7,10 +7,10 @@ use model::{
     fold::divide,
     profile::{Profile, What},
 };
-use text::units::percent;
+use text::{short::shortened, units::percent};
 
 use super::finding::{Evidence, Finding, Kind, share};
-use crate::{names, stalls, terminal_text, user_code::Place};
+use crate::{names, stalls, user_code::Place};
 
 /// A smaller share of the recorded time at one line is not worth a change.
 const WORTH: f64 = 0.05;
@@ -91,7 +91,7 @@ fn worst(profile: &Profile, lines: &Lines<'_>, rule: &Rule) -> Option<Finding> {
     let line_ns = reasons.values().fold(Sum::default(), |sum, one| sum.add(*one)).ns;
     let kernel_ns = kernel_times(profile).get(kernel).copied().unwrap_or(0);
     let place = at.last().map(|line| Place { frame: stalls::line(line), file: line.file.to_string() });
-    let name = terminal_text::shortened(names::kernel(profile, *kernel), NAME);
+    let name = shortened(names::kernel(profile, *kernel), NAME);
     let where_ = place.as_ref().map_or_else(|| "[no line information]".to_owned(), Place::short);
     Some(Finding {
         kind: rule.kind,

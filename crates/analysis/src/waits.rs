@@ -69,11 +69,15 @@ pub fn reason_of(profile: &Profile, point: PointId, stack: Option<StackId>) -> &
 
 /// The waits of one stack for one reason.
 pub struct Waited<'a> {
+    /// The image.
     pub process: ProcessId,
     /// Absent for short waits, which have none.
     pub stack: Option<StackId>,
+    /// What they waited for.
     pub reason: &'a str,
+    /// Their time.
     pub ns: u64,
+    /// Their number.
     pub count: u64,
 }
 

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use model::profile::{GpuWeight, Profile, What};
-use text::units::{count, percent, time};
+use text::{
+    short::shortened,
+    units::{count, percent, time},
+};
 
 use super::{
     advice::Setting,
@@ -12,7 +15,7 @@ use super::{
 };
 use crate::{
     idle::DeviceIdle,
-    names, terminal_text,
+    names,
     user_code::{Place, UserCode},
 };
 
@@ -100,7 +103,7 @@ pub fn without_tensor_cores(profile: &Profile, code: &UserCode<'_>, setting: Set
         title: format!(
             "matrix multiplications in single precision do not use the tensor cores: {} of the time, most in {}",
             percent(ns, profile.wall_ns()),
-            terminal_text::shortened(names::kernel(profile, *index), NAME)
+            shortened(names::kernel(profile, *index), NAME)
         ),
         evidence: vec![
             Evidence::ns("time", ns),

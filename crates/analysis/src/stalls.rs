@@ -4,7 +4,7 @@
 //! among the instructions in proportion to the samples of the kernel: equally for all call paths. Widths stay GPU time,
 //! and totals stay exact. If kernels were serialised, each call path is divided by its own samples.
 
-pub(crate) mod leaves;
+pub mod leaves;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -66,7 +66,7 @@ fn frame(name: &str) -> String {
 }
 
 /// Returns what the frame of a stall reason means, if it is one.
-pub(crate) fn frame_meaning(frame: &str) -> Option<&'static str> {
+pub fn frame_meaning(frame: &str) -> Option<&'static str> {
     let name = match frame {
         "[issuing]" => "selected",
         frame => frame.strip_prefix("[stall: ")?.strip_suffix(']')?,
@@ -75,7 +75,7 @@ pub(crate) fn frame_meaning(frame: &str) -> Option<&'static str> {
 }
 
 /// Returns a source line: `kernel.cu:17`, or `function (kernel.cu:8)` if the function was inlined.
-pub(crate) fn line(line: &SourceLine) -> String {
+pub fn line(line: &SourceLine) -> String {
     let file = line.file.rsplit('/').next().unwrap_or_default();
     match &*line.function {
         "" => format!("{}:{}", names::clean(file), line.line),
@@ -89,7 +89,7 @@ fn instruction(stalls: &Stalls, at: &Instruction) -> Option<String> {
 }
 
 /// The family of a frame below a kernel.
-pub(crate) const FAMILY: Family = Family::Stall;
+pub const FAMILY: Family = Family::Stall;
 
 /// The samples of a recording.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -150,7 +150,7 @@ pub struct Stalled {
 }
 
 /// Sums up the samples of a recording, with a limited number of lines; `None` if nothing was sampled.
-pub(crate) fn summary(profile: &Profile) -> Option<StallSummary> {
+pub fn summary(profile: &Profile) -> Option<StallSummary> {
     let ledger = profile.ledger.stalls?;
     let (mut lines, mut instructions) = (lines(profile), instructions(profile));
     lines.truncate(MOST_ROWS);
@@ -162,13 +162,13 @@ pub(crate) fn summary(profile: &Profile) -> Option<StallSummary> {
 }
 
 /// Returns all lines with samples.
-pub(crate) fn lines(profile: &Profile) -> Vec<StallLine> {
+pub fn lines(profile: &Profile) -> Vec<StallLine> {
     let rows = stalled(profile, |at| place(&profile.stalls, at));
     rows.into_iter().map(|(kernel, line, stalled)| StallLine { kernel, line, stalled }).collect()
 }
 
 /// Returns all instructions with samples whose text is known.
-pub(crate) fn instructions(profile: &Profile) -> Vec<StallInstruction> {
+pub fn instructions(profile: &Profile) -> Vec<StallInstruction> {
     if profile.stalls.code.is_empty() {
         return Vec::new();
     }

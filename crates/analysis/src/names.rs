@@ -17,7 +17,7 @@ use model::{
 
 use rustc_hash::FxHashMap;
 pub use text::names::{clean, printable, word};
-use text::units;
+use text::{short::split_place, units};
 
 /// The frame above activities whose launch was not seen.
 pub const LAUNCH_NOT_SEEN: &str = "[launch not seen]";
@@ -79,6 +79,19 @@ pub fn is_rank(frame: &str) -> bool {
     frame.starts_with("[rank ")
 }
 
+/// Whether a frame between the process and the operation is informative: not the start of a thread, nor the CUDA
+/// libraries and the code that leads to them.
+pub fn is_informative(name: &str) -> bool {
+    let (name, _) = split_place(name);
+    let driver = |rest: &str| rest.starts_with(|c: char| c.is_ascii_uppercase());
+    !((name.starts_with('[') && name != LAUNCH_NOT_SEEN)
+        || name.starts_with("__device_stub__")
+        || name.starts_with("__libc_start")
+        || name.starts_with("cuda")
+        || name.strip_prefix("cu").is_some_and(driver)
+        || matches!(name, "_start" | "main" | "start_thread" | "clone3" | "clone" | "__clone3"))
+}
+
 /// A process by its pid, with its rank. Of several images with one pid (fork, then exec) the last determines the name.
 pub fn pid(profile: &Profile, pid: u32) -> String {
     let image = profile.processes.iter().rev().find(|(_, info)| info.pid == pid);
@@ -107,13 +120,13 @@ pub fn stream(profile: &Profile, session: SessionId, stream: u32) -> String {
 }
 
 /// The mapping of a program or library, by the file name that frames have.
-pub(crate) fn mapping<'a>(profile: &'a Profile, module: &str) -> Option<&'a Mapping> {
+pub fn mapping<'a>(profile: &'a Profile, module: &str) -> Option<&'a Mapping> {
     let is = |mapping: &&Mapping| mapping.path.rsplit('/').next().unwrap_or_default() == module;
     profile.mappings.iter().find(is).filter(|_| !module.is_empty())
 }
 
 /// A build id in hexadecimal digits.
-pub(crate) fn build_id(mapping: &Mapping) -> String {
+pub fn build_id(mapping: &Mapping) -> String {
     mapping.build_id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -222,29 +235,32 @@ impl<'a> GpuFrames<'a> {
 }
 
 /// Names of kernels by session and id, learned while events are read again.
-pub(crate) struct SessionKernels<'a> {
+pub struct SessionKernels<'a> {
     texts: HashMap<&'a str, &'a Arc<str>>,
     known: FxHashMap<(SessionId, u32), Arc<str>>,
 }
 
 impl<'a> SessionKernels<'a> {
-    pub(crate) fn new(profile: &'a Profile) -> Self {
+    /// For a profile that was made from the same events.
+    pub fn new(profile: &'a Profile) -> Self {
         let texts = profile.kernel_names.iter().map(|kernel| (&*kernel.mangled, &kernel.text)).collect();
         Self { texts, known: FxHashMap::default() }
     }
 
-    pub(crate) fn learn(&mut self, kernel: &KernelName) {
+    /// Adds the name of a kernel.
+    pub fn learn(&mut self, kernel: &KernelName) {
         let text =
             self.texts.get(kernel.name.as_str()).map_or_else(|| Arc::from(&*kernel.name), |text| (*text).clone());
         self.known.insert((kernel.session, kernel.id), text);
     }
 
-    pub(crate) fn name(&self, session: SessionId, id: u32) -> &str {
+    /// Returns the name of a kernel.
+    pub fn name(&self, session: SessionId, id: u32) -> &str {
         self.known.get(&(session, id)).map_or(NAME_LOST, |name| name)
     }
 
     /// Returns the name of what the GPU did.
-    pub(crate) fn operation(&self, activity: &Activity) -> &str {
+    pub fn operation(&self, activity: &Activity) -> &str {
         match activity.work {
             Work::Kernel { name, .. } => self.name(activity.session, name),
             Work::Copy { direction, .. } => memcpy(direction),

@@ -13,7 +13,7 @@ const MOST_LINES: usize = 5000;
 
 /// A source file.
 #[derive(Debug, PartialEq, Serialize)]
-pub(crate) struct SourceFile<'a> {
+pub struct SourceFile<'a> {
     file: &'a str,
     /// GPU time of its lines.
     ns: u64,
@@ -42,7 +42,7 @@ struct Sum<'a> {
 
 /// Returns the files with samples, those with the most time first. A sample counts at the innermost line, that of the
 /// inlined function: each sample once.
-pub(crate) fn files(profile: &Profile) -> Vec<SourceFile<'_>> {
+pub fn files(profile: &Profile) -> Vec<SourceFile<'_>> {
     let found = &profile.stalls;
     let mut times: HashMap<u32, u64> = HashMap::new();
     for (key, weight) in &profile.gpu {

@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 
 use cuda::occupancy::Limiter;
 use model::profile::{Profile, What};
-use text::units::{count, counted, percent, time};
+use text::{
+    short::shortened,
+    units::{count, counted, percent, time},
+};
 
 use super::{
     finding::{Evidence, Finding, Kind, share},
     kernels::launched_at,
 };
-use crate::{occupancy::ShapeOccupancy, terminal_text, user_code::UserCode};
+use crate::{occupancy::ShapeOccupancy, user_code::UserCode};
 
 /// A smaller share of the recorded time is not worth a change.
 const WORTH: f64 = 0.05;
@@ -73,7 +76,7 @@ pub fn low(profile: &Profile, code: &UserCode<'_>, all: &[ShapeOccupancy]) -> Op
         kind: Kind::LowOccupancy,
         title: format!(
             "{} holds {:.0} % of the warps of an SM, limited by {}: {} of the time",
-            terminal_text::shortened(&row.kernel, NAME),
+            shortened(&row.kernel, NAME),
             100.0 * row.occupancy,
             row.limiter,
             percent(ns, profile.wall_ns())
@@ -100,7 +103,7 @@ pub fn small_grid(profile: &Profile, code: &UserCode<'_>, all: &[ShapeOccupancy]
         kind: Kind::SmallGrid,
         title: format!(
             "{} has {} for {} SMs: {} of the time, most of GPU {} is empty",
-            terminal_text::shortened(&row.kernel, NAME),
+            shortened(&row.kernel, NAME),
             counted(row.blocks, "block", "blocks"),
             row.multiprocessors,
             percent(ns, profile.wall_ns()),
@@ -132,7 +135,7 @@ pub fn tail(profile: &Profile, code: &UserCode<'_>, all: &[ShapeOccupancy]) -> O
         kind: Kind::Tail,
         title: format!(
             "{} needs {:.2} waves: its last wave has {} blocks where {} fit",
-            terminal_text::shortened(&row.kernel, NAME),
+            shortened(&row.kernel, NAME),
             row.waves,
             count(row.fill.last_wave),
             count(row.fill.wave)
