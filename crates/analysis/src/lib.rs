@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   findings     what to look at first, and the evidence: idle, waits, occupancy, verdicts, stalls, energy, memory
+//!   steps        the iterations of a program's loop, found in the order of its launches
 //!   losses       what is missing, and why
 //!   flame_tree   stacks by name with their weights; flame_cache builds each tree once
 //!   names        frames as text; family and user_code: whose code a frame is
@@ -25,6 +26,7 @@ pub mod names;
 pub mod occupancy;
 pub mod source;
 pub mod stalls;
+pub mod steps;
 mod table;
 pub mod user_code;
 pub mod verdicts;

@@ -1,0 +1,108 @@
+//! Steps as intervals: a second look at the launches, now that the loop is known.
+
+use model::event::{Launch, ProcessId, StackId};
+use rustc_hash::FxHashMap;
+
+use super::{
+    Found,
+    sequence::{Pair, Threads},
+};
+
+/// The previous launch was the last of its run.
+const LEFT: u8 = 1;
+/// A step begins.
+const BEGINS: u8 = 2;
+
+/// One step of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The process.
+    pub process: ProcessId,
+    /// The thread.
+    pub tid: u32,
+    /// Its number in the thread, from 1.
+    pub number: u64,
+    /// Its first launch.
+    pub start: u64,
+    /// Its last launch.
+    pub last: u64,
+    /// When the next step began, if it followed.
+    pub next: Option<u64>,
+    /// Its launches.
+    pub launches: u64,
+}
+
+/// Cuts launches into steps.
+#[derive(Debug)]
+pub struct Cutter<'a> {
+    numbers: &'a FxHashMap<Pair, u32>,
+    marks: Vec<u8>,
+    threads: Threads<Thread>,
+    done: Vec<Step>,
+}
+
+#[derive(Debug, Default)]
+struct Thread {
+    last: Option<StackId>,
+    steps: u64,
+    current: Option<Step>,
+}
+
+impl<'a> Cutter<'a> {
+    /// Cuts by some levels, at most one for each process.
+    pub fn new(found: &'a Found, levels: &[usize]) -> Self {
+        let levels: Vec<_> = levels.iter().map(|index| &found.levels[*index]).collect();
+        let marks =
+            found.pairs.iter().map(|pair| levels.iter().fold(0, |marks, level| marks | found.marks(level, pair)));
+        Self { numbers: &found.numbers, marks: marks.collect(), threads: Threads::default(), done: Vec::new() }
+    }
+
+    /// Adds the next launch of its thread.
+    #[inline]
+    pub fn push(&mut self, launch: &Launch) {
+        let thread = self.threads.get(launch.process, launch.tid);
+        let mut marks = 0;
+        if launch.stack.0 != 0 && !launch.stack.is_placeholder() {
+            let pair = Pair { process: launch.process, from: thread.last.replace(launch.stack), to: launch.stack };
+            marks = self.numbers.get(&pair).map_or(0, |number| self.marks[*number as usize]);
+        }
+        if marks & LEFT != 0 {
+            self.done.extend(thread.current.take());
+        }
+        if marks & BEGINS != 0 {
+            self.done.extend(thread.current.take().map(|step| Step { next: Some(launch.time), ..step }));
+            thread.steps += 1;
+            let (process, tid, number, start) = (launch.process, launch.tid, thread.steps, launch.time);
+            thread.current = Some(Step { process, tid, number, start, last: start, next: None, launches: 0 });
+        }
+        if let Some(step) = &mut thread.current {
+            step.launches += 1;
+            step.last = step.last.max(launch.time);
+        }
+    }
+
+    /// Returns the steps, by process and thread, in order.
+    pub fn finish(mut self) -> Vec<Step> {
+        self.done.extend(self.threads.into_all().filter_map(|thread| thread.current));
+        self.done.sort_unstable_by_key(|step| (step.process, step.tid, step.number));
+        self.done
+    }
+}
+
+impl Found {
+    /// Returns what a pair of launches means for a level.
+    fn marks(&self, level: &super::Level, pair: &Pair) -> u8 {
+        use super::loops::Mark::{Entered, Left, Next};
+        let mut marks = 0;
+        self.loops.marks(pair, |id, mark| {
+            marks |= match mark {
+                Left if id == level.around => LEFT,
+                Entered if id == level.around => BEGINS,
+                Next(after) if id == level.around && level.after.is_none_or(|site| site == after) => BEGINS,
+                Next(_) if level.also.contains(&id) => BEGINS,
+                _ => 0,
+            }
+        });
+        marks
+    }
+}
