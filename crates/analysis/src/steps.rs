@@ -21,9 +21,10 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
+use model::event::{ProcessId, StackId};
 use rustc_hash::FxHashMap;
 
-pub use cut::{Cutter, Step};
+pub use cut::{Cut, Cutter};
 pub use levels::Level;
 pub use loops::Code;
 use loops::Loops;
@@ -40,7 +41,7 @@ pub struct Found {
     pub steps: Vec<usize>,
     loops: Loops,
     numbers: FxHashMap<Pair, u32>,
-    pairs: Vec<Pair>,
+    pairs: Vec<(Pair, u64)>,
 }
 
 impl Found {
@@ -48,7 +49,13 @@ impl Found {
     pub fn new(sequence: Sequence, code: &dyn Code) -> Self {
         let loops = Loops::find(&sequence, code);
         let (levels, steps) = levels::levels(&loops);
-        let pairs = sequence.pairs.iter().map(|(pair, _)| *pair).collect();
-        Self { levels, steps, loops, numbers: sequence.numbers, pairs }
+        let Sequence { numbers, pairs, .. } = sequence;
+        Self { levels, steps, loops, numbers, pairs }
+    }
+
+    /// Returns the iterations or calls of functions as levels, one for each process. `is` tells whether the site at a depth of a
+    /// stack is in such a function.
+    pub fn of_functions(&self, is: &dyn Fn(ProcessId, StackId, usize) -> bool) -> Vec<Level> {
+        levels::of_functions(&self.loops, &self.pairs, is)
     }
 }

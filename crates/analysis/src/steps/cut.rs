@@ -4,7 +4,9 @@ use model::event::{Launch, ProcessId, StackId};
 use rustc_hash::FxHashMap;
 
 use super::{
-    Found,
+    Found, Level,
+    levels::Begins,
+    loops::Mark,
     sequence::{Pair, Threads},
 };
 
@@ -13,9 +15,9 @@ const LEFT: u8 = 1;
 /// A step begins.
 const BEGINS: u8 = 2;
 
-/// One step of a thread.
+/// The launches of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct Cut {
     /// The process.
     pub process: ProcessId,
     /// The thread.
@@ -38,22 +40,21 @@ pub struct Cutter<'a> {
     numbers: &'a FxHashMap<Pair, u32>,
     marks: Vec<u8>,
     threads: Threads<Thread>,
-    done: Vec<Step>,
+    done: Vec<Cut>,
 }
 
 #[derive(Debug, Default)]
 struct Thread {
     last: Option<StackId>,
     steps: u64,
-    current: Option<Step>,
+    current: Option<Cut>,
 }
 
 impl<'a> Cutter<'a> {
     /// Cuts by some levels, at most one for each process.
-    pub fn new(found: &'a Found, levels: &[usize]) -> Self {
-        let levels: Vec<_> = levels.iter().map(|index| &found.levels[*index]).collect();
-        let marks =
-            found.pairs.iter().map(|pair| levels.iter().fold(0, |marks, level| marks | found.marks(level, pair)));
+    pub fn new(found: &'a Found, levels: &[&Level]) -> Self {
+        let of_pair = |(pair, _): &_| levels.iter().fold(0, |marks, level| marks | found.marks(level, pair));
+        let marks = found.pairs.iter().map(of_pair);
         Self { numbers: &found.numbers, marks: marks.collect(), threads: Threads::default(), done: Vec::new() }
     }
 
@@ -70,10 +71,10 @@ impl<'a> Cutter<'a> {
             self.done.extend(thread.current.take());
         }
         if marks & BEGINS != 0 {
-            self.done.extend(thread.current.take().map(|step| Step { next: Some(launch.time), ..step }));
+            self.done.extend(thread.current.take().map(|step| Cut { next: Some(launch.time), ..step }));
             thread.steps += 1;
             let (process, tid, number, start) = (launch.process, launch.tid, thread.steps, launch.time);
-            thread.current = Some(Step { process, tid, number, start, last: start, next: None, launches: 0 });
+            thread.current = Some(Cut { process, tid, number, start, last: start, next: None, launches: 0 });
         }
         if let Some(step) = &mut thread.current {
             step.launches += 1;
@@ -82,7 +83,7 @@ impl<'a> Cutter<'a> {
     }
 
     /// Returns the steps, by process and thread, in order.
-    pub fn finish(mut self) -> Vec<Step> {
+    pub fn finish(mut self) -> Vec<Cut> {
         self.done.extend(self.threads.into_all().filter_map(|thread| thread.current));
         self.done.sort_unstable_by_key(|step| (step.process, step.tid, step.number));
         self.done
@@ -91,18 +92,30 @@ impl<'a> Cutter<'a> {
 
 impl Found {
     /// Returns what a pair of launches means for a level.
-    fn marks(&self, level: &super::Level, pair: &Pair) -> u8 {
-        use super::loops::Mark::{Entered, Left, Next};
+    fn marks(&self, level: &Level, pair: &Pair) -> u8 {
+        let Begins { loops, also, after, calls } = &level.begins;
         let mut marks = 0;
+        if pair.process != level.process {
+            return marks;
+        }
         self.loops.marks(pair, |id, mark| {
             marks |= match mark {
-                Left if id == level.around => LEFT,
-                Entered if id == level.around => BEGINS,
-                Next(after) if id == level.around && level.after.is_none_or(|site| site == after) => BEGINS,
-                Next(_) if level.also.contains(&id) => BEGINS,
+                Mark::Left if loops.contains(&id) => LEFT,
+                Mark::Entered if loops.contains(&id) => BEGINS,
+                Mark::Next(site) if loops.contains(&id) && after.is_none_or(|after| site == after) => BEGINS,
+                Mark::Next(_) if also.contains(&id) => BEGINS,
                 _ => 0,
             }
         });
+        if calls.is_empty() {
+            return marks;
+        }
+        if self.loops.has_returned(pair, calls) {
+            marks |= LEFT;
+        }
+        if self.loops.called(pair, calls).is_some() {
+            marks |= BEGINS;
+        }
         marks
     }
 }

@@ -14,9 +14,15 @@
 //!                                              their distance is always the same.
 //! ```
 
-use model::event::{ProcessId, StackId};
+use std::collections::BTreeMap;
 
-use super::loops::{Loop, Loops};
+use model::event::{ProcessId, StackId};
+use rustc_hash::FxHashMap;
+
+use super::{
+    loops::{Loop, Loops},
+    sequence::Pair,
+};
 
 /// The fewest iterations of a loop in each of its threads. Calls that are written out twice are rarely a loop.
 const FEWEST: u64 = 3;
@@ -46,14 +52,23 @@ pub struct Level {
     pub threads: u64,
     /// The level around it.
     pub within: Option<usize>,
-    /// The loop.
-    pub around: u32,
-    /// Loops in it whose iterations count as its own.
+    /// The part of the launches of its process that it has.
+    pub share: f64,
+    /// Where its iterations begin.
+    pub begins: Begins,
+}
+
+/// Which launches begin iterations.
+#[derive(Clone, Debug, Default)]
+pub struct Begins {
+    /// Those of these loops.
+    pub loops: Vec<u32>,
+    /// Loops in them whose iterations count as their own.
     pub also: Vec<u32>,
     /// Only iterations after one that ended with this site begin one.
     pub after: Option<u32>,
-    /// The part of the launches of its process that it has.
-    pub share: f64,
+    /// The first launch of each call at these sites, by the node of the call that they are in.
+    pub calls: FxHashMap<u32, Vec<u32>>,
 }
 
 /// Returns the levels, outer before inner, and those that are the steps: at most one for each process.
@@ -100,15 +115,14 @@ pub fn levels(loops: &Loops) -> (Vec<Level>, Vec<usize>) {
             iterations,
             threads: around.threads.max(1),
             within,
-            around: id,
-            also,
-            after: None,
             share: share.min(1.0),
+            begins: Begins { loops: vec![id], also, ..Begins::default() },
         };
-        let outer = around.ends.iter().filter(|_| level.also.is_empty() && around.ends.len() > 1);
+        let outer = around.ends.iter().filter(|_| level.begins.also.is_empty() && around.ends.len() > 1);
         let outer = outer.filter(|(_, ends)| ends.is_regular && ends.iterations > 1 && ends.count >= FEWEST);
         if let Some((site, ends)) = outer.max_by_key(|(site, ends)| (ends.count, **site)) {
-            levels.push(Level { iterations: around.entered + ends.count, after: Some(*site), ..level.clone() });
+            let begins = Begins { after: Some(*site), ..level.begins.clone() };
+            levels.push(Level { iterations: around.entered + ends.count, begins, ..level.clone() });
             levels.push(Level { within: Some(levels.len() - 1), ..level });
         } else {
             levels.push(level);
@@ -167,9 +181,61 @@ fn main(loops: &Loops, levels: &[Level], process: ProcessId) -> Option<usize> {
         let is_long = inner.iterations as f64 / outer.iterations as f64 > MANY;
         let nearly_all = inner.share >= outer.share * NEARLY_ALL;
         let outer_is_few = outer.iterations / outer.threads < FEW;
-        if is_within && is_long && nearly_all && (outer_is_few || may_be_there(loops, outer.around, inner.around)) {
+        if is_within
+            && is_long
+            && nearly_all
+            && (outer_is_few || may_be_there(loops, outer.begins.loops[0], inner.begins.loops[0]))
+        {
             chosen = index;
         }
     }
     Some(chosen)
+}
+
+/// Returns the calls of functions as levels, one for each process: of a function that its threads call once or twice, the
+/// iterations of its loop. `is` tells whether the site at a depth of a stack is in such a function.
+pub fn of_functions(
+    loops: &Loops,
+    pairs: &[(Pair, u64)],
+    is: &dyn Fn(ProcessId, StackId, usize) -> bool,
+) -> Vec<Level> {
+    let mut of_process: BTreeMap<ProcessId, Level> = BTreeMap::new();
+    for (process, node) in loops.outermost(is) {
+        let level = of_process.entry(process).or_insert_with(|| Level {
+            process,
+            stack: loops.tree.stack(node),
+            depth: loops.tree.depth(node) as usize,
+            iterations: 0,
+            threads: 0,
+            within: None,
+            share: 1.0,
+            begins: Begins::default(),
+        });
+        level.begins.calls.entry(loops.tree.parent(node)).or_default().push(node);
+    }
+    for level in of_process.values_mut() {
+        let of_process = || pairs.iter().filter(|(pair, _)| pair.process == level.process);
+        let calls: Vec<_> =
+            of_process().filter_map(|(p, n)| Some((loops.called(p, &level.begins.calls)?, *n))).collect();
+        let times: u64 = calls.iter().map(|(_, count)| count).sum();
+        let threads: u64 = of_process().filter(|(pair, _)| pair.from.is_none()).map(|(_, count)| count).sum();
+        // The outermost loop of each call. If it begins where the call does, calls may also follow each other.
+        for at in level.begins.calls.keys() {
+            let around = loops.at(*at).max_by_key(|(_, around)| around.body.len());
+            let Some((id, around)) = around else { continue };
+            if calls.iter().any(|((_, entered), _)| *entered == around.header) {
+                level.begins.also.push(id);
+            }
+            level.begins.loops.extend((around.longest >= FEWEST).then_some(id));
+        }
+        level.begins.loops.sort_unstable();
+        if times > 2 * threads || level.begins.loops.is_empty() {
+            level.begins.loops.clear();
+        } else {
+            let header = loops.all[level.begins.loops[0] as usize].header;
+            (level.stack, level.depth) = (loops.tree.stack(header), loops.tree.depth(header) as usize);
+            level.begins = Begins { loops: std::mem::take(&mut level.begins.loops), ..Begins::default() };
+        }
+    }
+    of_process.into_values().collect()
 }

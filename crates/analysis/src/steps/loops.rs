@@ -260,11 +260,58 @@ impl Loops {
         self.by_node.get(&node).into_iter().flatten().map(|id| (*id, &self.all[*id as usize]))
     }
 
+    /// Returns the outermost nodes for which something is true of the site at that depth of a stack.
+    pub fn outermost(&self, is: &dyn Fn(ProcessId, StackId, usize) -> bool) -> Vec<(ProcessId, u32)> {
+        let mut process_of = vec![ProcessId(0); self.tree.len()];
+        let mut is_below = vec![false; self.tree.len()];
+        let mut found = Vec::new();
+        for ((process, _), leaf) in &self.leaves {
+            leaf.iter().flat_map(|leaf| self.tree.up(*leaf)).for_each(|node| process_of[node as usize] = *process);
+        }
+        // Parents have smaller numbers than their children.
+        for node in 0..self.tree.len() as u32 {
+            let (process, parent) = (process_of[node as usize], self.tree.parent(node));
+            let depth = self.tree.depth(node) as usize;
+            if parent != NONE && is_below[parent as usize] {
+                is_below[node as usize] = true;
+            } else if depth > 0 && is(process, self.tree.stack(node), depth - 1) {
+                is_below[node as usize] = true;
+                found.push((process, node));
+            }
+        }
+        found
+    }
+
+    /// Returns where two launches part, with their innermost nodes.
+    pub fn fork(&self, pair: &Pair) -> Option<(Option<u32>, u32, Option<Fork>)> {
+        let to = self.leaf(pair.process, pair.to)?;
+        let from = pair.from.and_then(|from| self.leaf(pair.process, from));
+        Some((from, to, from.map(|from| self.tree.fork(from, to))))
+    }
+
+    /// If a launch is the first of a call, which the launch before it is not in, returns the call's node and the site in it.
+    pub fn called(&self, pair: &Pair, calls: &FxHashMap<u32, Vec<u32>>) -> Option<(u32, u32)> {
+        let (from, to, fork) = self.fork(pair)?;
+        let is_call = |(at, site): &(u32, u32)| calls.get(at).is_some_and(|sites| sites.contains(site));
+        if let Some(Fork { at, sites: [left, entered] }) = fork
+            && is_call(&(at, entered))
+        {
+            return (!is_call(&(at, left))).then_some((at, entered));
+        }
+        let outermost = fork.map_or(NONE, |fork| fork.at);
+        let below = self.tree.below(outermost, to).filter(|_| from != Some(to));
+        below.map(|(site, at)| (at, site)).find(is_call)
+    }
+
+    /// Whether the launch before a launch was the last of a call.
+    pub fn has_returned(&self, pair: &Pair, calls: &FxHashMap<u32, Vec<u32>>) -> bool {
+        let Pair { process, from: Some(from), to } = *pair else { return false };
+        self.called(&Pair { process, from: Some(to), to: from }, calls).is_some()
+    }
+
     /// Reports what a launch means for each loop: first those that it leaves.
     pub fn marks(&self, pair: &Pair, mut on: impl FnMut(u32, Mark)) {
-        let Some(to) = self.leaf(pair.process, pair.to) else { return };
-        let from = pair.from.and_then(|from| self.leaf(pair.process, from));
-        let fork = from.map(|from| self.tree.fork(from, to));
+        let Some((from, to, fork)) = self.fork(pair) else { return };
         let outermost = fork.map_or(NONE, |fork| fork.at);
         if let Some(from) = from
             && from != to

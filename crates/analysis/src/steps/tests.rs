@@ -270,3 +270,30 @@ fn calls_on_one_line_are_no_loop() {
     let found = program::find(&sites, [0, 1, 2, 1, 2, 3, 3, 4, 5], true);
     assert!(found.levels.is_empty(), "{:?}", found.levels);
 }
+
+/// Check the steps that a function gives: its iterations if it has a loop, otherwise its calls, also of calls that follow each
+/// other.
+#[test]
+fn functions_give_steps() {
+    let inner = vec![launch(2), repeat(2, vec![launch(1)], 4)];
+    let program = Program::new([
+        vec![launch(1), call(1), launch(1)],
+        vec![steps(vec![call(2), launch(1), call(2), repeat(3, vec![call(2)], 2)], 30)],
+        inner,
+    ]);
+    let run = program.run(1);
+    let found = run.found();
+    let of = |function: u64| {
+        let is =
+            |process, stack, index: usize| super::Code::sites(&run, process, stack)[index].function == function + 1;
+        let levels = found.of_functions(&is);
+        let levels: Vec<&super::Level> = levels.iter().collect();
+        let mut cutter = super::Cutter::new(&found, &levels);
+        run.launches_of(1).for_each(|launch| cutter.push(&launch));
+        cutter.finish()
+    };
+    assert_eq!(of(1).iter().map(|step| step.start).collect::<Vec<_>>(), run.truth(1));
+    let calls = of(2);
+    assert_eq!((calls.len(), calls.iter().all(|call| call.launches == 6)), (120, true));
+    assert_eq!(of(0).len(), 1, "the whole program is one call");
+}

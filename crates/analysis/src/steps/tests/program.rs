@@ -4,7 +4,7 @@ use std::{cell::RefCell, collections::BTreeMap};
 
 use model::event::{Launch, ProcessId, StackId};
 
-use super::super::{Code, Cutter, Found, Sequence, Site, Step};
+use super::super::{Code, Cut, Cutter, Found, Sequence, Site};
 
 /// The number of the loop that is the steps.
 const STEPS: usize = 1;
@@ -266,8 +266,9 @@ impl Run {
 }
 
 /// Returns the steps of launches.
-pub fn cut(found: &Found, levels: &[usize], launches: impl Iterator<Item = Launch>) -> Vec<Step> {
-    let mut cutter = Cutter::new(found, levels);
+pub fn cut(found: &Found, levels: &[usize], launches: impl Iterator<Item = Launch>) -> Vec<Cut> {
+    let levels: Vec<_> = levels.iter().map(|index| &found.levels[*index]).collect();
+    let mut cutter = Cutter::new(found, &levels);
     launches.for_each(|launch| cutter.push(&launch));
     cutter.finish()
 }
