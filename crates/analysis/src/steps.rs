@@ -9,13 +9,20 @@
 //!   tree       call sites; graph: the loops among the sites of one function; loops: of all
 //!   levels     which of the loops are the steps
 //!   cut        the steps as intervals, while launches are read again
+//!   code       the call sites of recorded stacks, and their names
+//!   summary    how long they take
+//!   measure    the work of steps; find: all of this, from the events of a recording
 //! ```
 
+mod code;
 mod cut;
+mod find;
 mod graph;
 mod levels;
 mod loops;
+mod measure;
 mod sequence;
+mod summary;
 mod tree;
 
 #[cfg(test)]
@@ -24,12 +31,15 @@ mod tests;
 use model::event::{ProcessId, StackId};
 use rustc_hash::FxHashMap;
 
+pub use code::is_function;
 pub use cut::{Cut, Cutter};
+pub use find::{Choice, find};
 pub use levels::Level;
 pub use loops::Code;
 use loops::Loops;
 use sequence::Pair;
 pub use sequence::Sequence;
+pub use summary::{Slowest, StepLevel, StepSummary, warm_up_of};
 pub use tree::Site;
 
 /// What was found in a sequence of launches.

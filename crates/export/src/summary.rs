@@ -13,6 +13,7 @@ use analysis::{
     names::{self, GpuFrames},
     occupancy::{self, ShapeOccupancy},
     stalls,
+    steps::StepSummary,
     user_code::UserCode,
     verdicts,
 };
@@ -38,6 +39,7 @@ mod ranks_text;
 pub(crate) mod render;
 pub mod sampling;
 mod stalls_text;
+mod steps_text;
 mod tables;
 
 pub use cost::Cost;
@@ -47,6 +49,7 @@ pub use ranges::Range;
 pub use ranks::{Communication, Rank};
 pub use render::render;
 pub use sampling::Sampling;
+pub use steps_text::steps;
 use tables::{TOP, share};
 
 impl Summary {
@@ -126,6 +129,7 @@ impl Summary {
             failed_launches: ledger.launches_failed,
             captured_launches: ledger.launches_captured,
             empty_launches: ledger.launches_empty,
+            steps: profile.steps.as_ref().filter(|_| profile.part.is_none()).and_then(|s| StepSummary::of(s, profile)),
             graphs: (ledger.graph_operations > 0).then_some(Graphs {
                 operations: ledger.graph_operations,
                 operations_unknown: ledger.graph_operations_unknown,

@@ -22,6 +22,7 @@ mod lines;
 mod reasons;
 mod render;
 mod rows;
+mod steps;
 
 use self::rows::share;
 pub use self::rows::{Cell, Rows};
@@ -40,6 +41,7 @@ pub fn rows<'a>(
         Table::Lines => lines::lines(profile),
         Table::Streams => gpu(&["device", "stream", "process", "pid"], false, true, profile, by_stream(profile)),
         Table::Copies => gpu(&["direction"], false, false, profile, by_direction(profile)),
+        Table::Steps => steps::steps(profile),
         Table::Functions => functions(profile),
         Table::Threads => threads(profile, events()?),
         Table::Ranks => ranks(profile),

@@ -5,7 +5,7 @@
 //! kept: only the events that are left use them.
 
 mod launches;
-mod patterns;
+pub mod patterns;
 mod ranges;
 
 use std::collections::{HashMap, HashSet};
@@ -74,6 +74,11 @@ impl Filter {
         self.parts.as_ref().map(|parts| parts.times).unwrap_or_default()
     }
 
+    /// Whether a process is selected.
+    pub fn has_process(&self, process: ProcessId) -> bool {
+        self.processes.as_ref().is_none_or(|processes| processes.has_process(process))
+    }
+
     /// Returns an event as the selected part has it, or `None` if it is not in it.
     pub fn apply(&self, event: Event) -> Option<Event> {
         if self.processes.as_ref().is_some_and(|processes| !processes.includes(&event)) {
@@ -92,15 +97,20 @@ impl Filter {
 
 /// Whether any option is given.
 pub fn is_used(options: &args::Filters) -> bool {
-    let args::Filters { pid, comm, rank, tid, device, stream, kernel, path, nvtx, from, to } = options;
+    let args::Filters { pid, comm, rank, tid, device, stream, kernel, path, nvtx, step: _, step_time, from, to } =
+        options;
     let patterns = [comm.len(), kernel.len(), path.len(), nvtx.len(), device.len()];
     let listed = patterns.into_iter().chain([pid.len(), tid.len(), stream.len()]);
-    listed.into_iter().any(|length| length > 0) || rank.is_some() || from.is_some() || to.is_some()
+    listed.into_iter().any(|length| length > 0)
+        || rank.is_some()
+        || step_time.is_some()
+        || from.is_some()
+        || to.is_some()
 }
 
 /// Returns the options that are given, as on the command line.
 pub fn given(options: &args::Filters) -> Vec<String> {
-    let args::Filters { pid, comm, rank, tid, device, stream, kernel, path, nvtx, from, to } = options;
+    let args::Filters { pid, comm, rank, tid, device, stream, kernel, path, nvtx, step, step_time, from, to } = options;
     let numbers = |numbers: &[u32]| numbers.iter().map(u32::to_string).collect::<Vec<_>>();
     let times = [from, to].map(|time| time.iter().cloned().collect::<Vec<_>>());
     let [from, to] = times;
@@ -114,6 +124,8 @@ pub fn given(options: &args::Filters) -> Vec<String> {
         ("kernel", kernel.clone()),
         ("path", path.clone()),
         ("nvtx", nvtx.clone()),
+        // Without a step that is included, it only says what steps are.
+        ("step", if step_time.is_some() { step.clone() } else { Vec::new() }),
         ("from", from),
         ("to", to),
     ];
@@ -123,11 +135,12 @@ pub fn given(options: &args::Filters) -> Vec<String> {
 
 /// Returns the time range alone.
 pub fn range(options: &args::Filters) -> args::Filters {
-    args::Filters { from: options.from.clone(), to: options.to.clone(), ..args::Filters::default() }
+    let args::Filters { step, step_time, from, to, .. } = options.clone();
+    args::Filters { step, step_time, from, to, ..args::Filters::default() }
 }
 
 /// Returns the processes that `--pid`, `--comm` and `--rank` select.
-fn processes(options: &args::Filters, profile: &Profile) -> anyhow::Result<Option<Selection>> {
+pub fn processes(options: &args::Filters, profile: &Profile) -> anyhow::Result<Option<Selection>> {
     if options.pid.is_empty() && options.comm.is_empty() && options.rank.is_none() {
         return Ok(None);
     }
@@ -169,7 +182,10 @@ impl Parts {
             let ns = ns.with_context(|| format!("--{option} {text}: expected a time such as 1.5s or 200ms"))?;
             Ok(Some(start.saturating_add(ns as u64)))
         };
-        let (from, to) = (time("from", &options.from)?, time("to", &options.to)?);
+        let (mut from, mut to) = (time("from", &options.from)?, time("to", &options.to)?);
+        if let Some(times) = options.step_time {
+            (from, to) = (Some(times.0), Some(times.1));
+        }
         if from.zip(to).is_some_and(|(from, to)| from >= to) {
             bail!("--from must be before --to");
         }

@@ -22,6 +22,7 @@ mod running_command;
 mod say;
 mod status;
 mod status_line;
+mod steps;
 mod summary;
 mod terminal;
 mod top_command;

@@ -5,12 +5,12 @@ use std::{
     process::ExitCode,
 };
 
-use analysis::Flames;
+use analysis::{Flames, Table};
 use export::Summary;
 
 use crate::{
     args,
-    load::{Loaded, load},
+    load::{Find, Loaded, load},
     progress::Progress,
     say::say,
     terminal::Style,
@@ -21,7 +21,9 @@ const ROWS: usize = 20;
 
 /// Runs the command.
 pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
-    let loaded = load(&options.recordings, &options.filters)?;
+    let needs_steps = options.by.is_none_or(|table| table.0 == Table::Steps);
+    let find = if needs_steps { Find::Steps } else { Find::Profile };
+    let loaded = load(&options.recordings, &options.filters, find)?;
     let status = loaded.status();
     let Loaded { source, mut profile, filter, .. } = loaded;
     options.graph_stacks.apply(&mut profile);
@@ -43,6 +45,9 @@ pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
             serde_json::to_writer_pretty(&mut out, &rows.json()).map_err(io::Error::from)?;
             writeln!(out)?;
         } else {
+            if table.0 == Table::Steps {
+                write!(out, "{}", style.text(&export::summary::steps(&profile, style.colour, style.width)))?;
+            }
             write!(out, "{}", style.text(&rows.text(style.width)))?;
         }
     } else if options.json {

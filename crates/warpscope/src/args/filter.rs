@@ -35,6 +35,13 @@ pub struct Filters {
     /// Include only GPU work launched inside an NVTX range whose name matches PATTERN; requires `record --nvtx`.
     #[arg(long, value_name = "PATTERN")]
     pub nvtx: Vec<String>,
+    /// Include only what happened in one step of the program's loop: its number, or `slowest`. Otherwise, what steps are: the calls
+    /// of a function (`Trainer.training_step`, `step (sgd.py:*)`), or NVTX ranges (`nvtx:iteration`). May be given twice.
+    #[arg(long, value_name = "STEP", conflicts_with_all = ["from", "to"])]
+    pub step: Vec<String>,
+    /// The time of the step that is included.
+    #[arg(skip)]
+    pub step_time: Option<(u64, u64)>,
     /// Include only what happened later than TIME (such as 1.5s or 200ms) after the start.
     #[arg(long, value_name = "TIME")]
     pub from: Option<String>,
