@@ -17,6 +17,7 @@
 mod code;
 mod cut;
 mod find;
+mod found;
 mod graph;
 mod levels;
 mod loops;
@@ -28,44 +29,12 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-use model::event::{ProcessId, StackId};
-use rustc_hash::FxHashMap;
-
 pub use code::is_function;
 pub use cut::{Cut, Cutter};
 pub use find::{Choice, find};
+pub use found::Found;
 pub use levels::Level;
 pub use loops::Code;
-use loops::Loops;
-use sequence::Pair;
 pub use sequence::Sequence;
 pub use summary::{Slowest, StepLevel, StepSummary, warm_up_of};
 pub use tree::Site;
-
-/// What was found in a sequence of launches.
-#[derive(Debug)]
-pub struct Found {
-    /// All loops that could be steps, outer before inner.
-    pub levels: Vec<Level>,
-    /// Those that are, by index: at most one for each process.
-    pub steps: Vec<usize>,
-    loops: Loops,
-    numbers: FxHashMap<Pair, u32>,
-    pairs: Vec<(Pair, u64)>,
-}
-
-impl Found {
-    /// Finds the loops.
-    pub fn new(sequence: Sequence, code: &dyn Code) -> Self {
-        let loops = Loops::find(&sequence, code);
-        let (levels, steps) = levels::levels(&loops);
-        let Sequence { numbers, pairs, .. } = sequence;
-        Self { levels, steps, loops, numbers, pairs }
-    }
-
-    /// Returns the iterations or calls of functions as levels, one for each process. `is` tells whether the site at a depth of a
-    /// stack is in such a function.
-    pub fn of_functions(&self, is: &dyn Fn(ProcessId, StackId, usize) -> bool) -> Vec<Level> {
-        levels::of_functions(&self.loops, &self.pairs, is)
-    }
-}

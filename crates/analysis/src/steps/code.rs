@@ -12,7 +12,7 @@ use model::{
 use rustc_hash::{FxHashMap, FxHasher};
 use text::short::split_place;
 
-use super::{Code, Level, Site};
+use super::{levels::Level, loops::Code, tree::Site};
 use crate::{
     names,
     user_code::{self, UserCode},

@@ -4,16 +4,10 @@ use model::event::{Launch, ProcessId, StackId};
 use rustc_hash::FxHashMap;
 
 use super::{
-    Found, Level,
-    levels::Begins,
-    loops::Mark,
+    found::{BEGINS, Found, LEFT},
+    levels::Level,
     sequence::{Pair, Threads},
 };
-
-/// The previous launch was the last of its run.
-const LEFT: u8 = 1;
-/// A step begins.
-const BEGINS: u8 = 2;
 
 /// The launches of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,35 +81,5 @@ impl<'a> Cutter<'a> {
         self.done.extend(self.threads.into_all().filter_map(|thread| thread.current));
         self.done.sort_unstable_by_key(|step| (step.process, step.tid, step.number));
         self.done
-    }
-}
-
-impl Found {
-    /// Returns what a pair of launches means for a level.
-    fn marks(&self, level: &Level, pair: &Pair) -> u8 {
-        let Begins { loops, also, after, calls } = &level.begins;
-        let mut marks = 0;
-        if pair.process != level.process {
-            return marks;
-        }
-        self.loops.marks(pair, |id, mark| {
-            marks |= match mark {
-                Mark::Left if loops.contains(&id) => LEFT,
-                Mark::Entered if loops.contains(&id) => BEGINS,
-                Mark::Next(site) if loops.contains(&id) && after.is_none_or(|after| site == after) => BEGINS,
-                Mark::Next(_) if also.contains(&id) => BEGINS,
-                _ => 0,
-            }
-        });
-        if calls.is_empty() {
-            return marks;
-        }
-        if self.loops.has_returned(pair, calls) {
-            marks |= LEFT;
-        }
-        if self.loops.called(pair, calls).is_some() {
-            marks |= BEGINS;
-        }
-        marks
     }
 }

@@ -10,9 +10,12 @@ use model::{
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
-    Cutter, Found, Level, Sequence,
     code::{ByThread, Program},
+    cut::Cutter,
+    found::Found,
+    levels::Level,
     measure::measure,
+    sequence::Sequence,
 };
 use crate::Events;
 

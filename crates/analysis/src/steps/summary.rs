@@ -177,7 +177,7 @@ mod tests {
         let found = summary(&[&times]).expect("steps");
         assert_eq!((found.count, found.warm_up), (101, 2));
         assert_eq!((found.median_ns, found.p90_ns, found.p99_ns), (10_048, 10_088, 50_000));
-        assert_eq!(found.idle_ns, 5_025);
+        assert_eq!(found.idle_ns, 5_024);
         let slowest = found.slowest.clone().expect("a slowest");
         assert_eq!((slowest.step, slowest.ns, slowest.tid), (100, 50_000, 7));
         assert_eq!(
