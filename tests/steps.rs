@@ -62,8 +62,7 @@ fn assert_truth(truth: &Truth, found: &[Vec<Value>], shape: &str) {
 /// Check that steps begin exactly with their first launch, whatever the loop is like, and that their launches add up.
 #[test]
 fn steps_begin_with_their_first_launch() {
-    let shapes =
-        ["plain", "single", "nested", "same", "jitter", "warmup", "early", "changes", "threads", "replay"];
+    let shapes = ["plain", "single", "nested", "same", "jitter", "warmup", "early", "changes", "threads", "replay"];
     for shape in shapes {
         let scene = Scene::new();
         let truth = record(&scene, shape, 60);
@@ -119,6 +118,9 @@ fn the_slowest_step() {
     let busy = |row: &Value| number(row, "busy_ns") + number(row, "idle_ns") == number(row, "ns");
     assert!(all[0].iter().all(busy));
     assert!(number(seventh, "idle_ns") >= 25_000_000, "{seventh}");
+    let table = Ended::of(&mut scene.warpscope(&["report", "--by", "steps", "x.wscope"])).exits(0);
+    let explained = table.out().lines().find(|line| line.starts_with("step 7 took ")).expect("an explanation");
+    assert!(explained.contains("GPU 0 was idle "), "{explained}");
     let run = Ended::of(&mut scene.warpscope(&["report", "--step", "41", "x.wscope"])).exits(1);
     run.says(&["has steps 1 to 40"]);
 }
@@ -138,7 +140,8 @@ fn functions_and_ranges_can_be_steps() {
     run.says(&["the recording has no NVTX ranges"]);
 
     let rounds = format!("{} 50", program("nvtx"));
-    Ended::of(scene.record("--sim -q --gpu-only --nvtx -o x.wscope", &rounds).env("WARPSCOPE_SIM", "kernel_ns=3us")).exits(0);
+    Ended::of(scene.record("--sim -q --gpu-only --nvtx -o x.wscope", &rounds).env("WARPSCOPE_SIM", "kernel_ns=3us"))
+        .exits(0);
     let ranges = steps(&scene, &["--step", "nvtx:forward"]);
     assert_eq!(ranges[0].iter().map(|row| number(row, "kernels")).collect::<Vec<_>>(), [2; 50]);
 }

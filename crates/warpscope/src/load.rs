@@ -82,11 +82,8 @@ pub fn load(paths: &[PathBuf], filters: &Filters, find: Find) -> anyhow::Result<
                 "GPU memory is not shown for a time range: it would lack what was allocated before",
             ),
         ];
-        if is_range && let Some(of_range) = Filter::new(&range, &profile, || source.read())? {
-            let (part, _) = fold(&source, Some(&of_range), None)?;
-            let mut of_gpus = Fold::within(of_range.times());
-            source.read()?.for_each(|event| of_gpus.push(&event));
-            profile = part.range_of(profile, filter::given(&range), of_gpus.finish().devices);
+        if is_range {
+            profile = range_of(&source, profile, &range)?;
         }
         if filter::given(&range) != filter::given(filters) {
             let (part, _) = fold(&source, filter.as_deref(), None)?;
@@ -99,6 +96,15 @@ pub fn load(paths: &[PathBuf], filters: &Filters, find: Find) -> anyhow::Result<
         profile.notes.extend(missing.into_iter().filter(|(is, _)| *is).map(|(_, note)| note.to_owned()));
     }
     Ok(Loaded { source, profile, filter, damaged })
+}
+
+/// Returns a time range of a whole recording.
+pub fn range_of(source: &Recordings, whole: Profile, range: &Filters) -> anyhow::Result<Profile> {
+    let Some(filter) = Filter::new(range, &whole, || source.read())? else { return Ok(whole) };
+    let (part, _) = fold(source, Some(&filter), None)?;
+    let mut of_gpus = Fold::within(filter.times());
+    source.read()?.for_each(|event| of_gpus.push(&event));
+    Ok(part.range_of(whole, filter::given(range), of_gpus.finish().devices))
 }
 
 fn fold(

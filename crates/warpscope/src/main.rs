@@ -20,6 +20,7 @@ mod report;
 mod result;
 mod running_command;
 mod say;
+mod slowest_step;
 mod status;
 mod status_line;
 mod steps;

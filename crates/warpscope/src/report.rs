@@ -13,6 +13,7 @@ use crate::{
     load::{Find, Loaded, load},
     progress::Progress,
     say::say,
+    slowest_step,
     terminal::Style,
 };
 
@@ -46,7 +47,9 @@ pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
             writeln!(out)?;
         } else {
             if table.0 == Table::Steps {
-                write!(out, "{}", style.text(&export::summary::steps(&profile, style.colour, style.width)))?;
+                let reasons = slowest_step::explained(&source, &profile)?;
+                let text = export::summary::steps(&profile, reasons.as_deref(), style.colour, style.width);
+                write!(out, "{}", style.text(&text))?;
             }
             write!(out, "{}", style.text(&rows.text(style.width)))?;
         }

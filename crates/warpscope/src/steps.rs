@@ -4,7 +4,7 @@ use std::io;
 
 use analysis::{
     Events,
-    steps::{Choice, Sequence, is_function},
+    steps::{Choice, Sequence, is_function, warm_up_of},
 };
 use anyhow::{Context, bail};
 use model::{
@@ -96,7 +96,7 @@ impl<'a> Wanted<'a> {
         let found: Option<&Step> = match which {
             Which::Number(number) => series.steps.iter().find(|step| step.number == number),
             Which::Slowest => {
-                let first = analysis::steps::warm_up_of(series);
+                let first = warm_up_of(series);
                 series.steps[first..].iter().filter(|step| step.is_followed).max_by_key(|step| step.ns())
             }
         };

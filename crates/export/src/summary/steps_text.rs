@@ -23,8 +23,8 @@ impl Page {
     }
 }
 
-/// Returns what precedes the table of steps: how long they take, and which other loops there are.
-pub fn steps(profile: &Profile, colour: bool, width: usize) -> String {
+/// Returns what precedes the table of steps: how long they take, why the slowest one did, and which other loops there are.
+pub fn steps(profile: &Profile, reasons: Option<&str>, colour: bool, width: usize) -> String {
     let mut page = Page::new(colour, width.max(60));
     let Some(steps) = profile.steps.as_ref().and_then(|steps| StepSummary::of(steps, profile)) else {
         return page.text;
@@ -36,6 +36,9 @@ pub fn steps(profile: &Profile, colour: bool, width: usize) -> String {
         parts.push(format!("{percent:.0} % {how} at the end than at the beginning"));
     }
     page.paragraph(TextStyle::Dim, "", &parts.join(", "));
+    if let Some(reasons) = reasons {
+        page.paragraph(TextStyle::Yellow, "", reasons);
+    }
     for level in &steps.levels {
         page.paragraph(
             TextStyle::Dim,
