@@ -10,6 +10,7 @@
 //!
 //! What is concluded is concluded here: writers only choose how it looks.
 
+pub mod classes;
 pub mod cpu;
 pub mod energy;
 mod events;

@@ -6,6 +6,8 @@ pub enum Table {
     /// Kernels by time.
     #[default]
     Kernels,
+    /// Classes of kernels: gemm, attention, elementwise and so on.
+    Classes,
     /// Call paths by the GPU time that they caused.
     Paths,
     /// The same by user code.
@@ -54,8 +56,9 @@ pub enum Table {
 
 impl Table {
     /// All tables, and their names.
-    pub const ALL: [(&'static str, Self); 23] = [
+    pub const ALL: [(&'static str, Self); 24] = [
         ("kernels", Self::Kernels),
+        ("classes", Self::Classes),
         ("paths", Self::Paths),
         ("user-paths", Self::UserPaths),
         ("lines", Self::Lines),
@@ -83,9 +86,13 @@ impl Table {
     /// Says what would have filled an empty table.
     pub fn filled_by(self) -> &'static str {
         match self {
-            Self::Kernels | Self::Paths | Self::UserPaths | Self::Copies | Self::Streams | Self::Devices => {
-                "no GPU work was recorded: record a program that uses CUDA, without --cpu-only"
-            }
+            Self::Kernels
+            | Self::Classes
+            | Self::Paths
+            | Self::UserPaths
+            | Self::Copies
+            | Self::Streams
+            | Self::Devices => "no GPU work was recorded: record a program that uses CUDA, without --cpu-only",
             Self::Lines => "no GPU work and no CPU samples were recorded",
             Self::Steps => {
                 "no loop has most of the launches of its process: select what a step is with --step FUNCTION or --step nvtx:NAME"

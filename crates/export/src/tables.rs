@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, io};
 
 use analysis::{
-    Events, Flames, Table, View, cpu, energy, names,
+    Events, Flames, Table, View, classes, cpu, energy, names,
     occupancy::{self, ShapeOccupancy},
     stalls::{self, StallInstruction, StallLine, Stalled},
     user_code::user_path,
@@ -36,6 +36,7 @@ pub fn rows<'a>(
     let profile = flames.profile;
     Ok(match table {
         Table::Kernels => gpu(&["kernel"], true, true, profile, by_kernel(profile)),
+        Table::Classes => gpu(&["class"], false, true, profile, by_class(profile)),
         Table::Paths => gpu(&["path"], false, false, profile, by_path(flames)),
         Table::UserPaths => gpu(&["path"], false, true, profile, by_user_path(profile)),
         Table::Lines => lines::lines(profile),
@@ -75,6 +76,14 @@ pub(crate) fn by_kernel(profile: &Profile) -> Sums {
         if let Some(name) = name(key.what) {
             sums.entry(name).or_default().add(weight);
         }
+    }
+    sums
+}
+
+fn by_class(profile: &Profile) -> Sums {
+    let mut sums = Sums::new();
+    for (key, weight) in &profile.gpu {
+        sums.entry(vec![classes::of(profile, key.what).to_owned()]).or_default().add(weight);
     }
     sums
 }

@@ -116,7 +116,7 @@ pub struct Report {
     /// Print the summary as JSON.
     #[arg(long)]
     pub json: bool,
-    /// Print one table instead: kernels, paths, user-paths, lines, steps, functions, threads, streams, ranks, copies,
+    /// Print one table instead: kernels, classes, paths, user-paths, lines, steps, functions, threads, streams, ranks, copies,
     /// devices, occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls, requests or ledger.
     #[arg(long, value_name = "TABLE")]
     pub by: Option<Table>,
@@ -176,7 +176,7 @@ pub struct Export {
     /// Draw each level of a recursion in flame graphs, instead of one frame `f [recursion x40]`.
     #[arg(long)]
     pub unfold_recursion: bool,
-    /// Write this table to .csv files: kernels, paths, user-paths, lines, steps, functions, threads, streams, ranks,
+    /// Write this table to .csv files: kernels, classes, paths, user-paths, lines, steps, functions, threads, streams, ranks,
     /// copies, devices, occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls, requests or ledger.
     #[arg(long, value_name = "TABLE")]
     pub table: Option<Table>,
