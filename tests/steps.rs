@@ -99,7 +99,7 @@ fn the_slowest_step() {
     let summary = &report["steps"];
     assert_eq!((number(summary, "count"), number(summary, "warm_up")), (40, 2));
     assert_eq!(number(&summary["slowest"], "step"), 7);
-    assert!(number(summary, "p99_ns") >= 30_000_000 && number(summary, "median_ns") < 15_000_000, "{summary}");
+    assert!(number(summary, "p99_ns") >= 300_000_000 && number(summary, "median_ns") < 100_000_000, "{summary}");
     let text = Ended::of(&mut scene.warpscope(&["report", "x.wscope"])).exits(0);
     assert!(text.out().contains("40 steps of slow"), "{}", text.out());
     assert!(text.out().contains("slowest step 7 "), "{}", text.out());
@@ -117,7 +117,7 @@ fn the_slowest_step() {
     }
     let busy = |row: &Value| number(row, "busy_ns") + number(row, "idle_ns") == number(row, "ns");
     assert!(all[0].iter().all(busy));
-    assert!(number(seventh, "idle_ns") >= 25_000_000, "{seventh}");
+    assert!(number(seventh, "idle_ns") >= 290_000_000, "{seventh}");
     let table = Ended::of(&mut scene.warpscope(&["report", "--by", "steps", "x.wscope"])).exits(0);
     let explained = table.out().lines().find(|line| line.starts_with("step 7 took ")).expect("an explanation");
     assert!(explained.contains("GPU 0 was idle "), "{explained}");

@@ -10,7 +10,7 @@
  *   same      4 micro-batches, then update: both loops begin with the same launch
  *   jitter    launches that are not in each step, at its beginning, in it and at its end
  *   warmup    the first steps also launch something else; the program computes before
- *   slow      the same launches; step 7 loads for 30 ms, the first two for 20 ms
+ *   slow      a copy, 20 ms of loading, forward, a wait; step 7 loads for 300 ms, the first two for 100 ms
  *   early     ends in the middle of a step
  *   changes   every quarter has another body
  *   threads   two threads, each of which has all steps
@@ -144,8 +144,9 @@ FUNCTION slow(struct thread *thread, int steps) {
     for (int step = 0; step < steps; step++) {
         begin(thread);
         copy(thread);
-        load(step < 2 ? 20 : step == 6 ? 30 : 1);
+        load(step < 2 ? 100 : step == 6 ? 300 : 20);
         forward(thread);
+        check(cuCtxSynchronize());
     }
 }
 FUNCTION early(struct thread *thread, int steps) {

@@ -68,8 +68,17 @@ fn of_launches<'a>(
         Choice::Function(_) => functions.iter().collect(),
         Choice::Loop | Choice::Range(_) => found.steps.iter().map(|index| &found.levels[*index]).collect(),
     };
-    let levels = found.levels.iter();
-    let levels = levels.map(|level| ModelLevel { place: program.place(level), iterations: level.iterations }).collect();
+    let mut levels: Vec<ModelLevel> = Vec::new();
+    let mut known: FxHashMap<String, usize> = FxHashMap::default();
+    for level in &found.levels {
+        let place = program.place(level);
+        let next = levels.len();
+        let number = *known.entry(place.clone()).or_insert(next);
+        if number == next {
+            levels.push(ModelLevel { place, iterations: 0 });
+        }
+        levels[number].iterations += level.iterations;
+    }
     if chosen.is_empty() {
         return Ok(Steps { series: Vec::new(), levels });
     }

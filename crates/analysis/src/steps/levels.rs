@@ -82,9 +82,11 @@ pub fn levels(loops: &Loops) -> (Vec<Level>, Vec<usize>) {
     let parents: Vec<Option<u32>> = (0..loops.all.len()).map(|id| parent(loops, id as u32)).collect();
     // The loop that each one's iterations count for.
     let mut counts_for: Vec<u32> = (0..loops.all.len() as u32).collect();
+    let mut also_of: Vec<Vec<u32>> = vec![Vec::new(); loops.all.len()];
     for id in &order {
         if let Some(outer) = parents[*id as usize].filter(|outer| is_same(loops, *outer, *id)) {
             counts_for[*id as usize] = counts_for[outer as usize];
+            also_of[counts_for[outer as usize] as usize].push(*id);
         }
     }
     let mut levels: Vec<Level> = Vec::new();
@@ -95,8 +97,7 @@ pub fn levels(loops: &Loops) -> (Vec<Level>, Vec<usize>) {
             level_of[id as usize] = level_of[counts_for[id as usize] as usize];
             continue;
         }
-        let also: Vec<u32> =
-            (0..loops.all.len() as u32).filter(|other| *other != id && counts_for[*other as usize] == id).collect();
+        let also = std::mem::take(&mut also_of[id as usize]);
         let more = |id: &u32| loops.all[*id as usize].iterations - loops.all[*id as usize].entered;
         let iterations = around.iterations + also.iter().map(more).sum::<u64>();
         let within = parents[id as usize].and_then(|outer| level_of[outer as usize]);

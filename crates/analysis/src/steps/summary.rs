@@ -14,6 +14,8 @@ use text::{
 const SLOWER: f64 = 1.5;
 /// At most this part of the steps is warm-up.
 const MOST_WARM_UP: usize = 4;
+/// Other loops that are named.
+const MOST_LEVELS: usize = 10;
 /// The length of a place in a sentence, where it can be shortened to that.
 const PLACE: usize = 60;
 
@@ -87,7 +89,7 @@ impl StepSummary {
         let (early, late) = (median(&times[..quarter]), median(&times[times.len() - quarter..]));
         let slowest = measured.iter().max_by_key(|(_, step)| (step.ns(), std::cmp::Reverse(step.start)));
         let start = profile.recording().start.as_ref().map_or(0, |start| start.time);
-        let others = steps.levels.iter().filter(|level| level.place != *place);
+        let others = steps.levels.iter().filter(|level| level.place != *place).take(MOST_LEVELS);
         Some(Self {
             place: place.clone(),
             count: all.iter().map(|series| series.steps.len() as u64).sum(),
