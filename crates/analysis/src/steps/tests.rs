@@ -3,6 +3,7 @@
 
 mod generated;
 mod program;
+mod recorded;
 
 use program::{Program, call, launch, maybe, repeat, steps, when};
 
