@@ -1,14 +1,15 @@
 //! The parts of a collector.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
-    time::{Duration, Instant},
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
 };
 
 use bpf::{Mappings, Recorder};
-use model::event::{LossCause, ProcessId};
+use model::event::LossCause;
 use symbols::Kept;
 
+use super::rescan::Rescan;
 use crate::{
     attaching::Attaching,
     calls::{handles::Handles, tracer::Tracer},
@@ -70,15 +71,4 @@ pub struct Collector<S> {
     pub(super) reported_losses: BTreeMap<LossCause, u64>,
     /// Nanoseconds that one CPU sample represents; 0 if none are taken.
     pub(super) period: u64,
-}
-
-/// When the mappings of followed processes are read again.
-#[derive(Debug, Default)]
-pub(super) struct Rescan {
-    /// The number of lost mapping records at the last scan.
-    pub lost: u64,
-    /// No scan before then.
-    pub next: Option<Instant>,
-    /// When the mappings of each process were read last.
-    pub scanned: HashMap<ProcessId, u64>,
 }

@@ -12,7 +12,7 @@ use elf::Budget;
 use model::event::{Event, Note};
 use symbols::Kept;
 
-use super::parts::{Collector, Rescan};
+use super::{parts::Collector, rescan::Rescan};
 use crate::{
     command::{limits, signals::Signals},
     gpu_counters::Readings,
