@@ -60,7 +60,7 @@ impl<S: Sink> Collector<S> {
             for (pid, mapping) in self.images.up_to(record.time()) {
                 self.mapped_by_record(&mapping, pid);
             }
-            self.rescan.suspect(&record);
+            self.scans.suspect(&record);
             self.take(record);
         }
         if !more {
@@ -271,7 +271,7 @@ impl<S: Sink> Collector<S> {
     }
 
     pub(super) fn died(&mut self, image: ProcessId) {
-        self.rescan.died(image);
+        self.scans.died(image);
         if let Some(trace) = &mut self.trace {
             trace.died(image);
         }

@@ -9,7 +9,6 @@ use bpf::{Mappings, Recorder};
 use model::event::LossCause;
 use symbols::Kept;
 
-use super::rescan::Rescan;
 use crate::{
     attaching::Attaching,
     calls::{handles::Handles, tracer::Tracer},
@@ -18,7 +17,7 @@ use crate::{
     gpu_counters::Readings,
     handover::Handovers,
     memory::Memory,
-    process::{images::Images, reused::Reused, thread_ids::ThreadIds},
+    process::{images::Images, reused::Reused, scans::Scans, thread_ids::ThreadIds},
     sessions::{ReportedLaunch, Sessions},
     stacks::{python::Pythons, unwinding::Unwinding},
 };
@@ -64,7 +63,7 @@ pub struct Collector<S> {
     pub(super) images: Images,
     pub(super) thread_ids: ThreadIds,
     pub(super) reused: Reused,
-    pub(super) rescan: Rescan,
+    pub(super) scans: Scans,
     /// How often a stack was not kept because its process has too many.
     pub(super) left_out: u64,
     /// The losses that were reported.
