@@ -30,7 +30,7 @@ pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
     if !records {
         daemon.note(keep_for_monitor());
     }
-    daemon.run();
+    daemon.run()?;
     Ok(ExitCode::SUCCESS)
 }
 
