@@ -5,7 +5,6 @@ mod demo;
 mod diff_command;
 mod doctor;
 mod export_command;
-mod filter;
 mod live;
 mod load;
 mod man;

@@ -10,10 +10,10 @@ use std::{
 
 use analysis::Events;
 use anyhow::{Context, bail};
-use model::{merge::Merged, recording::Reader};
+use model::{filter::Filter, merge::Merged, recording::Reader};
 use rustix::fs::fstat;
 
-use crate::{filter::Filter, progress::Reading};
+use crate::progress::Reading;
 
 /// The events of all recordings.
 pub type Recorded = Merged<Reader<Counted>>;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use model::event::SessionId;
+use crate::event::SessionId;
 
 /// Correlation ids in one block.
 const BLOCK: u32 = 4096;

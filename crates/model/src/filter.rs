@@ -10,8 +10,7 @@ mod ranges;
 
 use std::collections::{HashMap, HashSet};
 
-use anyhow::{Context, bail};
-use model::{
+use crate::{
     causes::{Cause, Causes, Joined},
     event::{Activity, Event, Launch, ProcessId, SessionId, StackId, Totals, Work},
     fold::TimeRange,
@@ -20,10 +19,7 @@ use model::{
 };
 use text::units;
 
-use crate::args;
-use launches::Launches;
-use patterns::Patterns;
-use ranges::Ranges;
+use self::{launches::Launches, patterns::Patterns, ranges::Ranges};
 
 /// A filter of events.
 #[derive(Debug, Default)]
@@ -55,11 +51,11 @@ struct Parts {
 impl Filter {
     /// Builds a filter, or returns `None` if nothing is filtered. `profile` is that of the whole recording; `events` opens it
     /// from its beginning.
-    pub fn new<I: Iterator<Item = Event>>(
-        options: &args::Filters,
+    pub fn new<I: Iterator<Item = Event>, E: From<Error>>(
+        options: &Filters,
         profile: &Profile,
-        mut events: impl FnMut() -> anyhow::Result<I>,
-    ) -> anyhow::Result<Option<Self>> {
+        mut events: impl FnMut() -> Result<I, E>,
+    ) -> Result<Option<Self>, E> {
         let processes = processes(options, profile)?;
         let parts = Parts::new(options, profile)?;
         let parts = match parts {
@@ -90,44 +86,110 @@ impl Filter {
     }
 }
 
-/// Whether any option is given.
-pub fn is_used(options: &args::Filters) -> bool {
-    let args::Filters { pid, comm, rank, tid, device, stream, kernel, path, nvtx, from, to } = options;
-    let patterns = [comm.len(), kernel.len(), path.len(), nvtx.len(), device.len()];
-    let listed = patterns.into_iter().chain([pid.len(), tid.len(), stream.len()]);
-    listed.into_iter().any(|length| length > 0) || rank.is_some() || from.is_some() || to.is_some()
+/// What selects a part of a recording, as the options of the command line. Those of different kinds must all match; of one
+/// that is repeated, any.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filters {
+    /// Pids.
+    pub pid: Vec<u32>,
+    /// Patterns for the names of processes.
+    pub comm: Vec<String>,
+    /// A rank.
+    pub rank: Option<u32>,
+    /// Threads.
+    pub tid: Vec<u32>,
+    /// GPUs, as they are shown.
+    pub device: Vec<String>,
+    /// Streams.
+    pub stream: Vec<u32>,
+    /// Patterns for the names of kernels.
+    pub kernel: Vec<String>,
+    /// Patterns for frames of stacks.
+    pub path: Vec<String>,
+    /// Patterns for the names of NVTX ranges.
+    pub nvtx: Vec<String>,
+    /// The time after the start from which on events are selected.
+    pub from: Option<String>,
+    /// The time after the start until which events are selected.
+    pub to: Option<String>,
 }
 
-/// Returns the options that are given, as on the command line.
-pub fn given(options: &args::Filters) -> Vec<String> {
-    let args::Filters { pid, comm, rank, tid, device, stream, kernel, path, nvtx, from, to } = options;
-    let numbers = |numbers: &[u32]| numbers.iter().map(u32::to_string).collect::<Vec<_>>();
-    let times = [from, to].map(|time| time.iter().cloned().collect::<Vec<_>>());
-    let [from, to] = times;
-    let all = [
-        ("pid", numbers(pid)),
-        ("comm", comm.clone()),
-        ("rank", rank.iter().map(u32::to_string).collect()),
-        ("tid", numbers(tid)),
-        ("device", device.clone()),
-        ("stream", numbers(stream)),
-        ("kernel", kernel.clone()),
-        ("path", path.clone()),
-        ("nvtx", nvtx.clone()),
-        ("from", from),
-        ("to", to),
-    ];
-    let words = all.iter().flat_map(|(name, values)| values.iter().map(move |value| format!("--{name} {value}")));
-    words.map(|word| text::names::printable(&word).into_owned()).collect()
+impl Filters {
+    /// Whether any is given.
+    pub fn is_used(&self) -> bool {
+        *self != Self::default()
+    }
+
+    /// Returns those that are given, as on the command line.
+    pub fn given(&self) -> Vec<String> {
+        let Self { pid, comm, rank, tid, device, stream, kernel, path, nvtx, from, to } = self;
+        let numbers = |numbers: &[u32]| numbers.iter().map(u32::to_string).collect::<Vec<_>>();
+        let all = [
+            ("pid", numbers(pid)),
+            ("comm", comm.clone()),
+            ("rank", numbers(rank.as_slice())),
+            ("tid", numbers(tid)),
+            ("device", device.clone()),
+            ("stream", numbers(stream)),
+            ("kernel", kernel.clone()),
+            ("path", path.clone()),
+            ("nvtx", nvtx.clone()),
+            ("from", from.iter().cloned().collect()),
+            ("to", to.iter().cloned().collect()),
+        ];
+        let words = all.iter().flat_map(|(name, values)| values.iter().map(move |value| format!("--{name} {value}")));
+        words.map(|word| text::names::printable(&word).into_owned()).collect()
+    }
+
+    /// Returns the time range alone.
+    pub fn range(&self) -> Self {
+        Self { from: self.from.clone(), to: self.to.clone(), ..Self::default() }
+    }
 }
 
-/// Returns the time range alone.
-pub fn range(options: &args::Filters) -> args::Filters {
-    args::Filters { from: options.from.clone(), to: options.to.clone(), ..args::Filters::default() }
+/// Why nothing can be selected.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A pattern is invalid.
+    #[error(transparent)]
+    Pattern(#[from] text::pattern::Error),
+    /// A time is invalid.
+    #[error("--{option} {text}: expected a time such as 1.5s or 200ms")]
+    Time {
+        /// The option.
+        option: &'static str,
+        /// Its value.
+        text: String,
+    },
+    /// The time range is empty.
+    #[error("--from must be before --to")]
+    Range,
+    /// There are no ranks.
+    #[error("the recording has no ranks: none of its CUDA processes had RANK or a similar variable")]
+    NoRanks,
+    /// There are no NVTX ranges.
+    #[error("the recording has no NVTX ranges: record with --nvtx")]
+    NoRanges,
+    /// There is no such thing; others are known.
+    #[error("the recording has no {what}; it has: {known}")]
+    Unknown {
+        /// What was to be selected.
+        what: String,
+        /// What could be.
+        known: String,
+    },
+    /// No name matches.
+    #[error("the recording has no {what} that matches {}", patterns.join(" or "))]
+    NoMatch {
+        /// What the names are of.
+        what: &'static str,
+        /// The patterns.
+        patterns: Vec<String>,
+    },
 }
 
 /// Returns the processes that `--pid`, `--comm` and `--rank` select.
-fn processes(options: &args::Filters, profile: &Profile) -> anyhow::Result<Option<Selection>> {
+fn processes(options: &Filters, profile: &Profile) -> Result<Option<Selection>, Error> {
     if options.pid.is_empty() && options.comm.is_empty() && options.rank.is_none() {
         return Ok(None);
     }
@@ -136,10 +198,10 @@ fn processes(options: &args::Filters, profile: &Profile) -> anyhow::Result<Optio
         && !profile.ranks.all.contains_key(&rank)
     {
         let all: Vec<String> = profile.ranks.all.keys().take(20).map(u32::to_string).collect();
-        match &all[..] {
-            [] => bail!("the recording has no ranks: none of its CUDA processes had RANK or a similar variable"),
-            _ => bail!("the recording has no rank {rank}; it has: {}", all.join(", ")),
-        }
+        return Err(match &all[..] {
+            [] => Error::NoRanks,
+            _ => Error::Unknown { what: format!("rank {rank}"), known: all.join(", ") },
+        });
     }
     let selected = |id: ProcessId| {
         let Some(info) = profile.processes.get(&id) else { return false };
@@ -153,7 +215,7 @@ fn processes(options: &args::Filters, profile: &Profile) -> anyhow::Result<Optio
             profile.processes.values().map(|info| format!("{} ({})", info.pid, info.comm)).collect();
         known.dedup();
         known.truncate(20);
-        bail!("the recording has no such process; it has: {}", known.join(", "));
+        return Err(Error::Unknown { what: "such process".to_owned(), known: known.join(", ") });
     }
     let sessions = profile.sessions.iter().filter(|(_, info)| processes.contains(&info.process)).map(|(id, _)| *id);
     Ok(Some(Selection::of_processes(processes.iter().copied(), sessions)))
@@ -161,17 +223,17 @@ fn processes(options: &args::Filters, profile: &Profile) -> anyhow::Result<Optio
 
 impl Parts {
     /// Resolves the options by the names of the profile.
-    fn new(options: &args::Filters, profile: &Profile) -> anyhow::Result<Option<Self>> {
+    fn new(options: &Filters, profile: &Profile) -> Result<Option<Self>, Error> {
         let start = profile.start.as_ref().map_or(0, |start| start.time);
-        let time = |option: &str, text: &Option<String>| -> anyhow::Result<Option<u64>> {
+        let time = |option: &'static str, text: &Option<String>| -> Result<Option<u64>, Error> {
             let Some(text) = text else { return Ok(None) };
             let ns = units::parse_seconds(text).filter(|ns| ns.is_finite() && *ns >= 0.0);
-            let ns = ns.with_context(|| format!("--{option} {text}: expected a time such as 1.5s or 200ms"))?;
+            let ns = ns.ok_or_else(|| Error::Time { option, text: text.clone() })?;
             Ok(Some(start.saturating_add(ns as u64)))
         };
         let (from, to) = (time("from", &options.from)?, time("to", &options.to)?);
         if from.zip(to).is_some_and(|(from, to)| from >= to) {
-            bail!("--from must be before --to");
+            return Err(Error::Range);
         }
         let set = |numbers: &[u32]| (!numbers.is_empty()).then(|| numbers.iter().copied().collect());
         let parts = Self {
@@ -189,14 +251,14 @@ impl Parts {
     }
 
     /// Finds the kernels by name, and the launches of the work that is selected.
-    fn learn<I: Iterator<Item = Event>>(
+    fn learn<I: Iterator<Item = Event>, E: From<Error>>(
         mut self,
         profile: &Profile,
-        options: &args::Filters,
-        events: &mut impl FnMut() -> anyhow::Result<I>,
-    ) -> anyhow::Result<Self> {
+        options: &Filters,
+        events: &mut impl FnMut() -> Result<I, E>,
+    ) -> Result<Self, E> {
         if !options.kernel.is_empty() {
-            let patterns = Patterns::parse(&options.kernel)?;
+            let patterns = Patterns::parse(&options.kernel).map_err(Error::from)?;
             let names: HashMap<&str, &str> =
                 profile.kernel_names.iter().map(|kernel| (&*kernel.mangled, &*kernel.text)).collect();
             let is = |name: &str| patterns.matches(name) || names.get(name).is_some_and(|text| patterns.matches(text));
@@ -206,7 +268,7 @@ impl Parts {
             });
             let ids: HashSet<(SessionId, u32)> = ids.collect();
             if ids.is_empty() {
-                bail!("the recording has no kernel that matches {}", options.kernel.join(" or "));
+                return Err(Error::NoMatch { what: "kernel", patterns: options.kernel.clone() }.into());
             }
             self.kernels = Some(ids);
         }
@@ -379,21 +441,21 @@ impl Parts {
 }
 
 /// Returns the devices with these numbers, as sessions number them.
-fn devices(wanted: &[String], profile: &Profile) -> anyhow::Result<Option<HashSet<(SessionId, u32)>>> {
+fn devices(wanted: &[String], profile: &Profile) -> Result<Option<HashSet<(SessionId, u32)>>, Error> {
     if wanted.is_empty() {
         return Ok(None);
     }
     let label = |number: u32| profile.device_label(number).to_owned();
     if let Some(unknown) = wanted.iter().find(|label| profile.devices.values().all(|info| info.label != **label)) {
         let known: Vec<&str> = profile.devices.values().map(|info| info.label.as_str()).collect();
-        bail!("the recording has no GPU {unknown}; it has: {}", known.join(", "));
+        return Err(Error::Unknown { what: format!("GPU {unknown}"), known: known.join(", ") });
     }
     let all = profile.device_numbers.iter().filter(|(_, number)| wanted.contains(&label(**number)));
     Ok(Some(all.map(|(device, _)| *device).collect()))
 }
 
 /// Returns the stacks with a frame that matches.
-fn stacks(patterns: &[String], profile: &Profile) -> anyhow::Result<Option<HashSet<StackId>>> {
+fn stacks(patterns: &[String], profile: &Profile) -> Result<Option<HashSet<StackId>>, Error> {
     if patterns.is_empty() {
         return Ok(None);
     }
@@ -401,7 +463,7 @@ fn stacks(patterns: &[String], profile: &Profile) -> anyhow::Result<Option<HashS
     let is = |id: &StackId| profile.frames(*id).iter().any(|frame| matching.matches(&frame.name));
     let stacks: HashSet<StackId> = profile.stacks.iter().map(|stack| stack.id).filter(is).collect();
     if stacks.is_empty() {
-        bail!("the recording has no stack with a frame that matches {}", patterns.join(" or "));
+        return Err(Error::NoMatch { what: "stack with a frame", patterns: patterns.to_vec() });
     }
     Ok(Some(stacks))
 }

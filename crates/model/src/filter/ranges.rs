@@ -2,10 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use anyhow::bail;
-use model::event::{Event, SessionId};
+use crate::event::{Event, SessionId};
 
-use super::{launches::Launches, patterns::Patterns};
+use super::{Error, launches::Launches, patterns::Patterns};
 
 /// The most ranges around a range. A damaged recording may contain a circle.
 const DEEPEST: usize = 64;
@@ -19,11 +18,11 @@ pub struct Ranges {
 
 impl Ranges {
     /// Finds the ranges whose name, or that of a range around them, matches.
-    pub fn learn<I: Iterator<Item = Event>>(
+    pub fn learn<I: Iterator<Item = Event>, E: From<Error>>(
         patterns: &[String],
-        events: &mut impl FnMut() -> anyhow::Result<I>,
-    ) -> anyhow::Result<Self> {
-        let names = Patterns::parse(patterns)?;
+        events: &mut impl FnMut() -> Result<I, E>,
+    ) -> Result<Self, E> {
+        let names = Patterns::parse(patterns).map_err(Error::from)?;
         let mut parents: HashMap<(SessionId, u32), (u32, bool)> = HashMap::new();
         for event in events()? {
             if let Event::RangeName(range) = event {
@@ -38,10 +37,10 @@ impl Ranges {
             }
         }
         if parents.is_empty() {
-            bail!("the recording has no NVTX ranges: record with --nvtx");
+            return Err(Error::NoRanges.into());
         }
         if found.paths.is_empty() {
-            bail!("the recording has no NVTX range that matches {}", patterns.join(" or "));
+            return Err(Error::NoMatch { what: "NVTX range", patterns: patterns.to_vec() }.into());
         }
         for event in events()? {
             if let Event::RangedLaunch(launch) = event

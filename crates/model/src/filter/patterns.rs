@@ -1,6 +1,6 @@
 //! Patterns for names.
 
-use text::pattern::Glob;
+use text::pattern::{Error, Glob};
 
 /// Patterns, of which one must match: a part of the name, or a glob.
 pub struct Patterns {
@@ -10,7 +10,7 @@ pub struct Patterns {
 
 impl Patterns {
     /// Parses patterns.
-    pub fn parse(patterns: &[String]) -> anyhow::Result<Self> {
+    pub fn parse(patterns: &[String]) -> Result<Self, Error> {
         let (globs, parts): (Vec<&String>, Vec<&String>) =
             patterns.iter().partition(|pattern| pattern.contains(['*', '?', '[']));
         let globs = globs.into_iter().map(|pattern| Glob::parse(pattern)).collect::<Result<_, _>>()?;
