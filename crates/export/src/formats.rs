@@ -2,6 +2,7 @@
 
 use std::io::{self, BufWriter, Write};
 
+use analysis::{Events, Flames, flame_tree::View};
 use flate2::{Compression, write::GzEncoder};
 use model::profile::Profile;
 
@@ -19,10 +20,9 @@ pub mod pprof;
 mod proto;
 pub mod speedscope;
 pub mod svg;
+pub mod table;
 
 pub use format::{Format, UnknownExtension};
-
-use crate::{events::Events, flame_cache::Flames, flame_tree::View};
 
 /// Writes the profile of `flames` as `format`. `events` opens the recording from its beginning; only formats that need
 /// events call it, once. `out` needs no buffer of its own. A recording itself ([`Format::Recording`]) is copied by the
@@ -52,7 +52,7 @@ pub fn write<'a>(
         Format::Jsonl => jsonl::write(profile, view, events()?, out),
         Format::Pprof => gzip(profile, out, |out| pprof::write(profile, view, events()?, out)),
         Format::Speedscope => speedscope::write(profile, view, events()?, out),
-        Format::Csv => view.table.rows(flames, events)?.csv(out),
+        Format::Csv => table::csv(&view.table.rows(flames, events)?, out),
         Format::Perfetto => perfetto::write(profile, view, events()?, out),
         Format::PerfettoGz => gzip(profile, out, |out| perfetto::write(profile, view, events()?, out)),
         Format::ChromeGz => gzip(profile, out, |out| chrome::write(profile, view, events()?, out)),

@@ -290,7 +290,7 @@ mod tests {
         let words = |help: &str| help.split([' ', ',', '.', '\n']).map(str::to_owned).collect::<Vec<_>>();
         for command in ["report", "export"] {
             let words = words(&help(command));
-            for (table, _) in export::Table::ALL {
+            for (table, _) in analysis::Table::ALL {
                 assert!(words.iter().any(|word| word == table), "{table} is not in the help of {command}");
             }
         }

@@ -2,9 +2,10 @@
 
 use std::{io, path::Path, process::ExitCode};
 
+use analysis::{EventView, Flames, MemoryView, View};
 use anyhow::bail;
 use collect::command::user::User;
-use export::{EventView, Flames, Format, MemoryView, View};
+use export::Format;
 use model::profile::Profile;
 
 use crate::{

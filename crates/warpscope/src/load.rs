@@ -4,12 +4,13 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 use model::{
     event::{Event, Loss, LossCause},
+    filter::Filter,
     fold::Fold,
     profile::Profile,
 };
 use symbols::Kept;
 
-use crate::{args::Filters, filter, filter::Filter, progress::Progress, recordings::Recordings};
+use crate::{args, progress::Progress, recordings::Recordings};
 
 /// Recordings, and their profile.
 pub struct Loaded {
@@ -32,15 +33,16 @@ impl Loaded {
 
 /// Reads recordings as one, or a part of them. A damaged end is reported but does not fail the load; addresses without a name
 /// are resolved now.
-pub fn load(paths: &[PathBuf], filters: &Filters) -> anyhow::Result<Loaded> {
+pub fn load(paths: &[PathBuf], filters: &args::Filters) -> anyhow::Result<Loaded> {
     let source = Recordings::open(paths)?;
     let _progress = Progress::begin(format!("reading {}", source.name()), Some(source.reading()));
     let (mut profile, damaged) = fold(&source, None)?;
     let mut filter = None;
-    if filter::is_used(filters) {
-        filter = Filter::new(filters, &profile, || source.read())?.map(Arc::new);
-        let range = filter::range(filters);
-        let is_range = filter::is_used(&range);
+    let filters = filters.wanted();
+    if filters.is_used() {
+        filter = Filter::new(&filters, &profile, || source.read())?.map(Arc::new);
+        let range = filters.range();
+        let is_range = range.is_used();
         let missing = [
             (!profile.energy.is_empty(), "energy is not shown for a part of a recording: it is that of whole GPUs"),
             (
@@ -56,11 +58,11 @@ pub fn load(paths: &[PathBuf], filters: &Filters) -> anyhow::Result<Loaded> {
             let (part, _) = fold(&source, Some(&of_range))?;
             let mut of_gpus = Fold::within(of_range.times());
             source.read()?.for_each(|event| of_gpus.push(&event));
-            profile = part.range_of(profile, filter::given(&range), of_gpus.finish().devices);
+            profile = part.range_of(profile, range.given(), of_gpus.finish().devices);
         }
-        if filter::given(&range) != filter::given(filters) {
+        if range != filters {
             let (part, _) = fold(&source, filter.as_deref())?;
-            profile = part.part_of(profile, filter::given(filters));
+            profile = part.part_of(profile, filters.given());
         }
         profile.notes.extend(missing.into_iter().filter(|(is, _)| *is).map(|(_, note)| note.to_owned()));
     }

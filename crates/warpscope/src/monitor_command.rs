@@ -8,8 +8,9 @@ use monitor::{
     config::{Options, Settings},
     map::client,
 };
+use terminal::Style;
 
-use crate::{args, privileges::keep_for_monitor, terminal::Style};
+use crate::{args, privileges::keep_for_monitor};
 
 /// Runs the command.
 pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {

@@ -10,13 +10,14 @@ use std::{
     sync::Arc,
 };
 
+use analysis::Flames;
 use anyhow::{Context, bail};
 use collect::command::{
     capabilities::keep_own_capabilities,
     random::token,
     user::{User, acting_as, become_user},
 };
-use export::{Flames, Format};
+use export::Format;
 use monitor::http::{Method, Peer, Refusal, Request, Response, Server};
 
 use crate::{args, load::load, outputs, progress::Progress};

@@ -13,6 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use analysis::{CallView, Flames};
 use anyhow::{Context, bail};
 use collect::{
     Collected, Collector, Cost, Prepared, Until,
@@ -29,7 +30,6 @@ use collect::{
     process::procfs,
     sink::{Recording, Sink},
 };
-use export::{CallView, Flames};
 use model::{
     event::{End, Event, Note},
     profile::Profile,

@@ -8,12 +8,12 @@ use std::{
     sync::Arc,
 };
 
+use analysis::Events;
 use anyhow::{Context, bail};
-use export::Events;
-use model::{merge::Merged, recording::Reader};
+use model::{filter::Filter, merge::Merged, recording::Reader};
 use rustix::fs::fstat;
 
-use crate::{filter::Filter, progress::Reading};
+use crate::progress::Reading;
 
 /// The events of all recordings.
 pub type Recorded = Merged<Reader<Counted>>;

@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use analysis::{Flames, View};
 use anyhow::{Context, bail};
 use bpf::tracefs;
 use collect::{
@@ -19,7 +20,7 @@ use collect::{
     process::procfs,
     sink::{self, Recording, Sink as _},
 };
-use export::{Flames, Format, View};
+use export::Format;
 use model::event::{End, Event, Mode, Note, ProcessId};
 use text::did_you_mean;
 

@@ -2,15 +2,26 @@
 //!
 //! The work of a graph is written once its launch has arrived, because only then it is certain which stack created it.
 //! A stack is written once, before the first line that refers to it, with a number that is local to this file. Trace
-//! events have lines of their own kind: see [`crate::trace`].
+//! events have lines of their own kind: `calls`.
 
+mod call_line;
+mod calls;
+mod launched;
 mod line;
+mod live;
+mod start_line;
 
 use std::{
     collections::{HashMap, HashSet},
     io::{self, Write},
 };
 
+use analysis::{
+    Events,
+    flame_tree::View,
+    names::{self, SessionKernels},
+    stalls, waits,
+};
 use model::{
     causes::{Cause, Causes, Joined},
     event::{Activity, Event, ProcessId, SessionId, StackId, Work},
@@ -19,18 +30,13 @@ use model::{
 };
 use serde::Serialize;
 
-use self::line::{CounterValue, Line, origin};
-use crate::{
-    events::Events,
-    flame_tree::View,
-    formats::json_object::{Object, write_object},
-    names,
-    names::SessionKernels,
-    stalls,
+pub use self::live::LiveLines;
+use self::{
+    calls::TraceLines,
+    line::{CounterValue, Line, origin},
     start_line::StartLine,
-    trace::{is_trace, jsonl::TraceLines},
-    waits,
 };
+use crate::formats::json_object::{Object, write_object};
 
 /// Writes each event that the view shows. Mappings, symbols and name tables are not written: they are resolved.
 pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Write) -> io::Result<()> {
@@ -42,7 +48,7 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
         own: HashSet::new(),
         kernels: SessionKernels::new(profile),
         causes: (profile.ledger.graph_operations > 0).then(Causes::default),
-        trace: is_trace(profile).then(|| TraceLines::new(profile, view.calls)),
+        trace: profile.is_trace().then(|| TraceLines::new(profile, view.calls)),
     };
     for event in events {
         lines.event(view, &event)?;

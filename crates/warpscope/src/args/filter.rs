@@ -1,6 +1,7 @@
 //! The options that select a part of a recording.
 
 use clap::Args;
+use model::filter;
 
 use super::values;
 
@@ -41,4 +42,12 @@ pub struct Filters {
     /// Include only what happened earlier than TIME after the start.
     #[arg(long, value_name = "TIME")]
     pub to: Option<String>,
+}
+
+impl Filters {
+    /// Returns what they select.
+    pub fn wanted(&self) -> filter::Filters {
+        let Self { pid, comm, rank, tid, device, stream, kernel, path, nvtx, from, to } = self.clone();
+        filter::Filters { pid, comm, rank, tid, device, stream, kernel, path, nvtx, from, to }
+    }
 }

@@ -7,13 +7,13 @@ use std::{
     thread::{self, JoinHandle},
 };
 
+use analysis::Flames;
 use anyhow::bail;
 use collect::{
     command::user::User,
     flight::{self, Dumper, Flight, slow::Slow},
     sink::{Recording, Sink as _},
 };
-use export::Flames;
 use model::{
     event::{Dump, DumpReason, Event},
     window::{Cut, Limits, Reason},
