@@ -11,7 +11,7 @@ use std::borrow::Cow;
 
 use names::{Names, name};
 
-pub use rm::{rm_class, rm_control};
+pub use rm::{rm_class, rm_control, rm_number};
 
 /// The offset of the command in the parameters of `NV_ESC_RM_CONTROL` (`NVOS54_PARAMETERS`), for [`rm_control`].
 pub const RM_CONTROL_COMMAND: usize = 8;
