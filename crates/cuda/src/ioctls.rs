@@ -20,6 +20,9 @@ pub const RM_CONTROL_COMMAND: usize = 8;
 /// [`rm_class`].
 pub const RM_ALLOC_CLASS: usize = 12;
 
+/// The name of all requests and devices beyond the limit of those that are counted separately.
+pub const OTHERS: &str = "[others]";
+
 /// A device file of NVIDIA's driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Device {
