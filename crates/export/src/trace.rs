@@ -3,7 +3,7 @@
 //! A [`reading`] turns a call's raw words into names and values. Every output of individual calls is made from
 //! readings: [`line`] formats a call as a line of text, `jsonl` as a line of JSON. [`summary`] has the numbers of a
 //! trace, and `render` their text, which needs another pass over the events for the idle [`gaps`] and the
-//! [`timeline`].
+//! [`timeline`]. `read_back` turns the lines of `jsonl` into events again.
 
 mod driver;
 pub mod gaps;
@@ -13,6 +13,7 @@ pub(crate) mod labels;
 mod latency;
 mod launched;
 pub mod line;
+pub(crate) mod read_back;
 pub mod reading;
 pub(crate) mod render;
 pub mod rows;
@@ -24,6 +25,7 @@ use model::{event::Event, profile::Profile};
 
 pub(crate) use labels::is_trace;
 pub use line::{Form, Lines};
+pub use read_back::{ReadError, read_back};
 pub use summary::TraceSummary;
 
 use crate::events::Events;
