@@ -12,4 +12,5 @@ mod rows;
 pub mod summary;
 pub mod values;
 
+pub use driver::error_number;
 pub use summary::TraceSummary;

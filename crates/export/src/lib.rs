@@ -18,4 +18,8 @@ mod moments;
 mod palette;
 mod power;
 
-pub use crate::formats::{Format, UnknownExtension, jsonl::LiveLines, table, write};
+pub use crate::formats::{
+    Format, UnknownExtension,
+    jsonl::{LiveLines, ReadError, read_back},
+    table, write,
+};

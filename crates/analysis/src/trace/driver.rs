@@ -68,6 +68,12 @@ pub(crate) fn error_name(code: u32) -> String {
     errno(number).map_or_else(|| format!("errno {number}"), str::to_owned)
 }
 
+/// Returns the number of an error by its name: the inverse of [`error_name`].
+pub fn error_number(name: &str) -> Option<i64> {
+    let numbered = || name.strip_prefix("errno ")?.parse().ok().filter(|number| (1..4096).contains(number));
+    (1..4096).find(|number| errno(*number) == Some(name)).or_else(numbered)
+}
+
 /// Error numbers returned by drivers, as Linux defines them on x86-64 and arm64.
 fn errno(number: i64) -> Option<&'static str> {
     Some(match number {

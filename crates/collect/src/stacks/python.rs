@@ -215,11 +215,15 @@ impl Pythons {
     /// Whether a native stack shows that its thread has no Python frames: it is whole, and none of it is the interpreter's.
     pub fn shows_no_frames(&self, image: ProcessId, stack: &Stack) -> bool {
         let Some(image) = self.images.get(&image).filter(|image| image.process.is_some()) else { return false };
-        let is_interpreter = |frame: &Frame| match frame {
-            Frame::User(address) => image.interpreter.iter().any(|range| range.contains(address)),
-            _ => false,
-        };
-        stack.end == StackEnd::Whole && !stack.frames.iter().any(is_interpreter)
+        stack.end == StackEnd::Whole && !image.is_interpreted(stack)
+    }
+
+    /// Whether a stack has been taken while the interpreter ran Python code whose frames were not read, because the interpreter
+    /// was found later.
+    pub fn lacks_frames(&self, stack: &Stack) -> bool {
+        let image = self.images.get(&stack.process).filter(|image| image.process.is_some());
+        let is_python = |frame: &Frame| matches!(frame, Frame::Python(_));
+        image.is_some_and(|image| image.is_interpreted(stack)) && !stack.frames.iter().any(is_python)
     }
 
     /// Returns the layout with which threads of an image can hash their own frames.
@@ -391,6 +395,15 @@ impl Pythons {
 }
 
 impl Image {
+    /// Whether a frame of a stack is the interpreter's.
+    fn is_interpreted(&self, stack: &Stack) -> bool {
+        let is_interpreter = |frame: &Frame| match frame {
+            Frame::User(address) => self.interpreter.iter().any(|range| range.contains(&(address & ADDRESS))),
+            _ => false,
+        };
+        stack.frames.iter().any(is_interpreter)
+    }
+
     fn kind(&self, frame: Frame) -> Kind {
         let Frame::User(address) = frame else { return Kind::Other };
         let address = address & ADDRESS;

@@ -9,6 +9,7 @@ mod calls;
 mod launched;
 mod line;
 mod live;
+mod read_back;
 mod start_line;
 
 use std::{
@@ -30,11 +31,14 @@ use model::{
 };
 use serde::Serialize;
 
-pub use self::live::LiveLines;
 use self::{
     calls::TraceLines,
     line::{CounterValue, Line, origin},
     start_line::StartLine,
+};
+pub use self::{
+    live::LiveLines,
+    read_back::{ReadError, read_back},
 };
 use crate::formats::json_object::{Object, write_object};
 

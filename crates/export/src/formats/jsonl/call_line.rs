@@ -21,6 +21,9 @@ pub(super) struct Line<'a, A: Serialize> {
     pub(super) event_id: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) parent_id: Option<u64>,
+    /// When the innermost call around it began, also one that has no line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) parent_ts: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ts: Option<f64>,
     #[serde(rename = "type")]
@@ -43,6 +46,9 @@ pub(super) struct Line<'a, A: Serialize> {
     pub(super) ret: Option<Outcome>,
     #[serde(skip_serializing_if = "is_false")]
     pub(super) error: bool,
+    /// A call around it returns a status of its own, which counts this error.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(super) enclosed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) duration_us: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,13 +73,13 @@ pub(super) fn write<A: Serialize>(mut line: Line<'_, A>, view: CallView, out: &m
     let (true, 'X', Some(ts), Some(duration)) = (view.begin_end, line.phase, line.ts, line.duration_us) else {
         return append(&line);
     };
-    let (ret, error) = (line.ret.take(), line.error);
-    (line.phase, line.error, line.duration_us) = ('B', false, None);
+    let (ret, error, enclosed) = (line.ret.take(), line.error, line.enclosed);
+    (line.phase, line.error, line.enclosed, line.duration_us) = ('B', false, false, None);
     append(&line)?;
     // Whole nanoseconds, so that the end of a call is not before that of the calls within it.
     line.ts = Some(((ts * 1e9).round() + (duration * 1e3).round()) / 1e9);
     (line.phase, line.ret, line.error, line.duration_us) = ('E', ret, error, Some(duration));
-    (line.args, line.size, line.stack) = (None, None, None);
+    (line.enclosed, line.args, line.size, line.stack) = (enclosed, None, None, None);
     append(&line)
 }
 
@@ -130,6 +136,7 @@ impl<'n, A: Serialize> Line<'n, A> {
         Self {
             event_id: None,
             parent_id: None,
+            parent_ts: None,
             ts: Some(seconds(at, start)),
             kind,
             name,
@@ -142,6 +149,7 @@ impl<'n, A: Serialize> Line<'n, A> {
             memory: None,
             ret: None,
             error: false,
+            enclosed: false,
             duration_us: None,
             correlation: None,
             session: None,
@@ -168,11 +176,13 @@ impl<'r> Line<'r, Arguments> {
             (..) => ("kernel", 'X'),
         };
         Self {
+            parent_ts: around(call.around, start),
             tid: Some(call.tid),
             depth: Some(call.depth),
             size: reading.size,
             ret: reading.result,
             error: reading.failed,
+            enclosed: reading.failed && call.enclosed,
             duration_us: call.duration().filter(|_| phase == 'X').map(micros),
             correlation: call.launch.map(|(_, correlation)| correlation),
             library: Some(library(reading.function)),
@@ -199,6 +209,7 @@ impl Line<'static, SwitchArgs> {
     pub(super) fn switch(start: u64, switch: &Switch) -> Self {
         let args = SwitchArgs { state: off_cpu(switch), preempted: switch.preempted };
         Self {
+            parent_ts: around(switch.around, start),
             tid: Some(switch.tid),
             depth: Some(switch.depth),
             duration_us: Some(micros(switch.end.saturating_sub(switch.start))),
@@ -244,6 +255,11 @@ impl<'n> Line<'n, GpuArgs> {
 /// Seconds since the start. A double is exact to the nanosecond for 104 days.
 fn seconds(time: u64, start: u64) -> f64 {
     if time >= start { (time - start) as f64 / 1e9 } else { -((start - time) as f64) / 1e9 }
+}
+
+/// Returns when a call around began, if there is one.
+fn around(time: u64, start: u64) -> Option<f64> {
+    (time != 0).then(|| seconds(time, start))
 }
 
 fn micros(ns: u64) -> f64 {
