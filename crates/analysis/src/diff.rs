@@ -110,8 +110,14 @@ impl Diff {
             if more { "increased" } else { "decreased" },
             time(explanation.wall_ns.unsigned_abs()),
         );
+        Some(begin + &self.reasons().unwrap_or_else(|| "no single change explains it".to_owned()))
+    }
+
+    /// Says which changes explain the difference of the wall time, if any do.
+    pub fn reasons(&self) -> Option<String> {
+        let explanation = self.explanation.as_ref().filter(|explanation| !explanation.parts.is_empty())?;
         let parts: Vec<String> = explanation.parts.iter().map(|part| said(part, explanation.gpu.as_deref())).collect();
-        Some(begin + &if parts.is_empty() { "no single change explains it".to_owned() } else { parts.join("; ") })
+        Some(parts.join("; "))
     }
 
     /// Keeps the first rows of each table.

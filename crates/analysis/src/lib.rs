@@ -3,6 +3,7 @@
 //! ```text
 //!   summary      the numbers of a recording; tables: all rows; trace: calls; diff: two recordings
 //!   findings     what to look at first, and the evidence: idle, waits, occupancy, verdicts, stalls, energy, memory
+//!   steps        the iterations of a program's loop, found in the order of its launches
 //!   losses       what is missing, and why
 //!   flame_tree   stacks by name with their weights; flame_cache builds each tree once; weighted has all weights of a stack
 //!   names        frames as text; family and user_code: whose code a frame is
@@ -10,6 +11,7 @@
 //!
 //! What is concluded is concluded here: writers only choose how it looks.
 
+pub mod classes;
 mod cpu;
 pub mod diff;
 pub mod energy;
@@ -27,6 +29,7 @@ pub mod names;
 pub mod occupancy;
 pub mod source;
 pub mod stalls;
+pub mod steps;
 pub mod summary;
 mod table;
 pub mod tables;

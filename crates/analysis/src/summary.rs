@@ -21,6 +21,7 @@ use crate::{
     names::{self, GpuFrames},
     occupancy::{self, ShapeOccupancy},
     stalls,
+    steps::StepSummary,
     user_code::UserCode,
     verdicts,
 };
@@ -119,6 +120,7 @@ impl Summary {
             failed_launches: ledger.launches_failed,
             captured_launches: ledger.launches_captured,
             empty_launches: ledger.launches_empty,
+            steps: profile.steps.as_ref().filter(|_| profile.part.is_none()).and_then(|s| StepSummary::of(s, profile)),
             graphs: (ledger.graph_operations > 0).then_some(Graphs {
                 operations: ledger.graph_operations,
                 operations_unknown: ledger.graph_operations_unknown,

@@ -6,12 +6,16 @@ pub enum Table {
     /// Kernels by time.
     #[default]
     Kernels,
+    /// Classes of kernels: gemm, attention, elementwise and so on.
+    Classes,
     /// Call paths by the GPU time that they caused.
     Paths,
     /// The same by user code.
     UserPaths,
     /// Lines of user code: the GPU time that they caused, and their CPU time.
     Lines,
+    /// Steps: the iterations of the program's loop, slowest first.
+    Steps,
     /// CPU functions by self time.
     Functions,
     /// Threads: CPU time and launches.
@@ -52,11 +56,13 @@ pub enum Table {
 
 impl Table {
     /// All tables, and their names.
-    pub const ALL: [(&'static str, Self); 22] = [
+    pub const ALL: [(&'static str, Self); 24] = [
         ("kernels", Self::Kernels),
+        ("classes", Self::Classes),
         ("paths", Self::Paths),
         ("user-paths", Self::UserPaths),
         ("lines", Self::Lines),
+        ("steps", Self::Steps),
         ("functions", Self::Functions),
         ("threads", Self::Threads),
         ("streams", Self::Streams),
@@ -80,10 +86,17 @@ impl Table {
     /// Says what would have filled an empty table.
     pub fn filled_by(self) -> &'static str {
         match self {
-            Self::Kernels | Self::Paths | Self::UserPaths | Self::Copies | Self::Streams | Self::Devices => {
-                "no GPU work was recorded: record a program that uses CUDA, without --cpu-only"
-            }
+            Self::Kernels
+            | Self::Classes
+            | Self::Paths
+            | Self::UserPaths
+            | Self::Copies
+            | Self::Streams
+            | Self::Devices => "no GPU work was recorded: record a program that uses CUDA, without --cpu-only",
             Self::Lines => "no GPU work and no CPU samples were recorded",
+            Self::Steps => {
+                "no loop has most of the launches of its process: select what a step is with --step FUNCTION or --step nvtx:NAME"
+            }
             Self::Functions => "no CPU samples were recorded: record without --gpu-only",
             Self::Threads => "no CPU samples and no launches were recorded",
             Self::Ranks => "no process has a rank: torchrun, mpirun and srun set them",

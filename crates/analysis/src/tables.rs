@@ -12,7 +12,7 @@ use text::units::share;
 
 use crate::weighted::Weighted;
 use crate::{
-    Events, Flames, Table, View, cpu, energy, names,
+    Events, Flames, Table, View, classes, cpu, energy, names,
     occupancy::{self, ShapeOccupancy},
     stalls::{self, StallInstruction, StallLine, Stalled},
     user_code::user_path,
@@ -22,6 +22,7 @@ use crate::{
 mod lines;
 mod reasons;
 mod rows;
+mod steps;
 
 pub use self::rows::{Cell, Rows};
 
@@ -31,11 +32,13 @@ impl Table {
         let profile = flames.profile;
         Ok(match self {
             Self::Kernels => gpu(&["kernel"], true, true, profile, by_kernel(profile)),
+            Self::Classes => gpu(&["class"], false, true, profile, by_class(profile)),
             Self::Paths => gpu(&["path"], false, false, profile, by_path(flames)),
             Self::UserPaths => gpu(&["path"], false, true, profile, by_user_path(profile)),
             Self::Lines => lines::lines(profile),
             Self::Streams => gpu(&["device", "stream", "process", "pid"], false, true, profile, by_stream(profile)),
             Self::Copies => gpu(&["direction"], false, false, profile, by_direction(profile)),
+            Self::Steps => steps::steps(profile),
             Self::Functions => functions(profile),
             Self::Threads => threads(profile, events()?),
             Self::Ranks => ranks(profile),
@@ -70,6 +73,14 @@ pub(crate) fn by_kernel(profile: &Profile) -> Sums {
         if let Some(name) = name(key.what) {
             sums.entry(name).or_default().add(weight);
         }
+    }
+    sums
+}
+
+fn by_class(profile: &Profile) -> Sums {
+    let mut sums = Sums::new();
+    for (key, weight) in &profile.gpu {
+        sums.entry(vec![classes::of(profile, key.what).to_owned()]).or_default().add(weight);
     }
     sums
 }

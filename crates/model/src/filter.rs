@@ -5,7 +5,7 @@
 //! kept: only the events that are left use them.
 
 mod launches;
-mod patterns;
+pub mod patterns;
 mod ranges;
 
 use std::collections::{HashMap, HashSet};
@@ -70,6 +70,11 @@ impl Filter {
         self.parts.as_ref().map(|parts| parts.times).unwrap_or_default()
     }
 
+    /// Whether a process is selected.
+    pub fn has_process(&self, process: ProcessId) -> bool {
+        self.processes.as_ref().is_none_or(|processes| processes.has_process(process))
+    }
+
     /// Returns an event as the selected part has it, or `None` if it is not in it.
     pub fn apply(&self, event: Event) -> Option<Event> {
         if self.processes.as_ref().is_some_and(|processes| !processes.includes(&event)) {
@@ -108,6 +113,10 @@ pub struct Filters {
     pub path: Vec<String>,
     /// Patterns for the names of NVTX ranges.
     pub nvtx: Vec<String>,
+    /// What was given for the step whose time is selected.
+    pub step: Vec<String>,
+    /// The time of that step.
+    pub step_time: Option<(u64, u64)>,
     /// The time after the start from which on events are selected.
     pub from: Option<String>,
     /// The time after the start until which events are selected.
@@ -122,7 +131,7 @@ impl Filters {
 
     /// Returns those that are given, as on the command line.
     pub fn given(&self) -> Vec<String> {
-        let Self { pid, comm, rank, tid, device, stream, kernel, path, nvtx, from, to } = self;
+        let Self { pid, comm, rank, tid, device, stream, kernel, path, nvtx, step, step_time: _, from, to } = self;
         let numbers = |numbers: &[u32]| numbers.iter().map(u32::to_string).collect::<Vec<_>>();
         let all = [
             ("pid", numbers(pid)),
@@ -134,6 +143,7 @@ impl Filters {
             ("kernel", kernel.clone()),
             ("path", path.clone()),
             ("nvtx", nvtx.clone()),
+            ("step", step.clone()),
             ("from", from.iter().cloned().collect()),
             ("to", to.iter().cloned().collect()),
         ];
@@ -143,7 +153,8 @@ impl Filters {
 
     /// Returns the time range alone.
     pub fn range(&self) -> Self {
-        Self { from: self.from.clone(), to: self.to.clone(), ..Self::default() }
+        let Self { step, step_time, from, to, .. } = self.clone();
+        Self { step, step_time, from, to, ..Self::default() }
     }
 }
 
@@ -189,7 +200,7 @@ pub enum Error {
 }
 
 /// Returns the processes that `--pid`, `--comm` and `--rank` select.
-fn processes(options: &Filters, profile: &Profile) -> Result<Option<Selection>, Error> {
+pub fn processes(options: &Filters, profile: &Profile) -> Result<Option<Selection>, Error> {
     if options.pid.is_empty() && options.comm.is_empty() && options.rank.is_none() {
         return Ok(None);
     }
@@ -231,7 +242,10 @@ impl Parts {
             let ns = ns.ok_or_else(|| Error::Time { option, text: text.clone() })?;
             Ok(Some(start.saturating_add(ns as u64)))
         };
-        let (from, to) = (time("from", &options.from)?, time("to", &options.to)?);
+        let (mut from, mut to) = (time("from", &options.from)?, time("to", &options.to)?);
+        if let Some(times) = options.step_time {
+            (from, to) = (Some(times.0), Some(times.1));
+        }
         if from.zip(to).is_some_and(|(from, to)| from >= to) {
             return Err(Error::Range);
         }

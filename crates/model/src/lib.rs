@@ -27,6 +27,7 @@ pub mod ranks;
 pub mod recording;
 pub mod stacks;
 pub mod stalls;
+pub mod steps;
 pub mod symbols;
 pub mod verdict;
 pub mod window;

@@ -1,7 +1,7 @@
 //! What `analysis` concludes, as text for a terminal.
 //!
 //! ```text
-//!   summary    the text after `record` and of `report`; findings, ranks, ranges, stalls, energy, memory: its parts
+//!   summary    the text after `record` and of `report`; findings, steps, ranks, ranges, stalls, energy, memory: its parts
 //!   calls      its parts about traced calls; latency draws durations, timeline what happened when
 //!   tables     the rows of a table; diff: a comparison; live: calls as they return
 //!   page       lines, colours, bars, and names shortened to fit; style: what the terminal can show
@@ -23,13 +23,14 @@ mod page;
 mod ranges;
 mod ranks;
 mod stalls;
+mod steps;
 mod style;
 mod summary;
 mod tables;
 mod timeline;
 
 use crate::timeline::Timeline;
-pub use crate::{diff::comparison, live::Lines, style::Style, tables::table};
+pub use crate::{diff::comparison, live::Lines, steps::steps, style::Style, tables::table};
 
 /// Returns the text of a recording: its summary, and for a trace the idle gaps and the timeline. `events` opens the
 /// recording from its beginning; it is called once, and only for traces of single calls.

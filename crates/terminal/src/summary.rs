@@ -127,6 +127,7 @@ impl Page {
         if s.launches > 0 || s.gpu_time_ns > 0 {
             self.work(s);
         }
+        self.steps(s);
         if let Some(cost) = s.cost.as_ref().and_then(Cost::sentence) {
             let line = self.ink(TextStyle::Dim, &cost);
             self.line(&line);

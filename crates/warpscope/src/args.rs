@@ -104,6 +104,8 @@ pub struct Man {
   warpscope report warpscope.wscope
   warpscope report --json warpscope.wscope | jq '.top_kernels[0]'
   warpscope report --by line --top 5 --kernel gemm warpscope.wscope
+  warpscope report --by steps warpscope.wscope
+  warpscope report --step slowest warpscope.wscope
   warpscope report --from 2s --to 3.5s warpscope.wscope
   ssh gpu-box cat run.wscope | warpscope report -
   warpscope report --by calls trace.jsonl
@@ -116,8 +118,8 @@ pub struct Report {
     /// Print the summary as JSON.
     #[arg(long)]
     pub json: bool,
-    /// Print one table instead: kernels, paths, user-paths, lines, functions, threads, streams, ranks, copies, devices,
-    /// occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls, requests or ledger.
+    /// Print one table instead: kernels, classes, paths, user-paths, lines, steps, functions, threads, streams, ranks, copies,
+    /// devices, occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls, requests or ledger.
     #[arg(long, value_name = "TABLE")]
     pub by: Option<Table>,
     /// With --by, print N rows [default: 20; all with --json].
@@ -176,8 +178,8 @@ pub struct Export {
     /// Draw each level of a recursion in flame graphs, instead of one frame `f [recursion x40]`.
     #[arg(long)]
     pub unfold_recursion: bool,
-    /// Write this table to .csv files: kernels, paths, user-paths, lines, functions, threads, streams, ranks, copies,
-    /// devices, occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls, requests or ledger.
+    /// Write this table to .csv files: kernels, classes, paths, user-paths, lines, steps, functions, threads, streams, ranks,
+    /// copies, devices, occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls, requests or ledger.
     #[arg(long, value_name = "TABLE")]
     pub table: Option<Table>,
     /// Leave calls of a trace that took less than TIME (such as 20us) out of the events of outputs.

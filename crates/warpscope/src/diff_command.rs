@@ -12,7 +12,12 @@ use collect::command::user::User;
 use export::Format;
 use terminal::Style;
 
-use crate::{args, load::load, outputs::write_file, say::say};
+use crate::{
+    args,
+    load::{Find, load},
+    outputs::write_file,
+    say::say,
+};
 
 /// The rows of a table on a terminal, if not given.
 const ROWS: usize = 15;
@@ -35,7 +40,7 @@ pub fn run(options: &args::Diff) -> anyhow::Result<ExitCode> {
     let mut damaged = false;
     let mut runs = |paths: &[PathBuf]| -> anyhow::Result<Vec<Run>> {
         let run = |path: &PathBuf| {
-            let mut loaded = load(std::slice::from_ref(path), &options.filters)?;
+            let mut loaded = load(std::slice::from_ref(path), &options.filters, Find::Profile)?;
             options.graph_stacks.apply(&mut loaded.profile);
             if loaded.damaged {
                 damaged = true;

@@ -20,7 +20,12 @@ use collect::command::{
 use export::Format;
 use monitor::http::{Method, Peer, Refusal, Request, Response, Server};
 
-use crate::{args, load::load, outputs, progress::Progress};
+use crate::{
+    args,
+    load::{Find, load},
+    outputs,
+    progress::Progress,
+};
 
 /// The longest report that is read.
 const LONGEST: u64 = 1 << 30;
@@ -69,7 +74,7 @@ fn page(paths: &[PathBuf], user: Option<&User>) -> anyhow::Result<Vec<u8>> {
 
 /// Returns the report of recordings.
 fn report(paths: &[PathBuf]) -> anyhow::Result<Vec<u8>> {
-    let loaded = load(paths, &args::Filters::default())?;
+    let loaded = load(paths, &args::Filters::default(), Find::Profile)?;
     let _progress = Progress::begin("making the report".to_owned(), Some(loaded.source.reading()));
     let mut page = Vec::new();
     let view = outputs::view::default(&loaded.profile);

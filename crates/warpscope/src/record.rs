@@ -44,7 +44,7 @@ use crate::{
     running_command::{RunningCommand, exit_code},
     say::say,
     status::Status,
-    summary,
+    steps, summary,
 };
 use flight::Background;
 use plan::Plan;
@@ -159,7 +159,10 @@ impl Recorded<'_> {
         let Ended { sink, time, mut kept, cost, ended, command } = ended.inspect_err(|_| outputs.remove_recording())?;
         self.style.shows_progress &= !command.runs();
         let end = End { time, status: command.status.map(ExitStatusExt::into_raw) };
-        let (profile, complete) = self.style.finish(sink, end, &mut kept);
+        let (mut profile, complete) = self.style.finish(sink, end, &mut kept);
+        if !self.options.quiet {
+            profile.steps = steps::of_recording(&profile, &mut || outputs.events());
+        }
         if recorded_nothing(&profile, command.status) {
             outputs.keep_existing();
         }

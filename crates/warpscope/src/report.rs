@@ -5,14 +5,15 @@ use std::{
     process::ExitCode,
 };
 
-use analysis::{Flames, Summary};
+use analysis::{Flames, Summary, Table};
 use terminal::Style;
 
 use crate::{
     args,
-    load::{Loaded, load},
+    load::{Find, Loaded, load},
     progress::Progress,
     say::say,
+    slowest_step,
 };
 
 /// The rows of a table on a terminal, if not given.
@@ -20,7 +21,9 @@ const ROWS: usize = 20;
 
 /// Runs the command.
 pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
-    let loaded = load(&options.recordings, &options.filters)?;
+    let needs_steps = options.by.is_none_or(|table| table.0 == Table::Steps);
+    let find = if needs_steps { Find::Steps } else { Find::Profile };
+    let loaded = load(&options.recordings, &options.filters, find)?;
     let status = loaded.status();
     let Loaded { source, mut profile, filter, .. } = loaded;
     options.graph_stacks.apply(&mut profile);
@@ -42,6 +45,11 @@ pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
             serde_json::to_writer_pretty(&mut out, &export::table::json(&rows)).map_err(io::Error::from)?;
             writeln!(out)?;
         } else {
+            if table.0 == Table::Steps {
+                let reasons = slowest_step::explained(&source, &profile)?;
+                let text = terminal::steps(&profile, reasons.as_deref(), style.colour, style.width);
+                write!(out, "{}", style.text(&text))?;
+            }
             write!(out, "{}", style.text(&terminal::table(&rows, style.width)))?;
         }
     } else if options.json {

@@ -20,7 +20,7 @@ use super::{
 use crate::trace::TraceSummary;
 use crate::{
     energy::EnergySummary, findings::Finding, idle::DeviceIdle, memory::DeviceMemory, occupancy::ShapeOccupancy,
-    stalls::StallSummary, verdicts::VerdictSummary,
+    stalls::StallSummary, steps::StepSummary, verdicts::VerdictSummary,
 };
 
 fn is_zero(number: &u64) -> bool {
@@ -143,6 +143,9 @@ pub struct Summary {
     pub captured_launches: u64,
     /// Launches that gave the GPU nothing to do.
     pub empty_launches: u64,
+    /// The steps; absent if no loop has most of the launches, and for a part of a recording.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<StepSummary>,
     /// Work of graphs; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub graphs: Option<Graphs>,
