@@ -43,6 +43,8 @@ TYPES = {
     "Option<u32>": "opt", "Option<i32>": "status", "Option<KernelRef>": "kernel", "[u32; 3]": "(n n n)", "DeviceIdentity": "identity",
 }  # fmt: skip
 NUMBERS = {"u16", "u32", "u64"}
+# The first tag of a record with a length.
+WITH_LENGTH = 16
 
 
 def words(name, between="_"):
@@ -73,7 +75,7 @@ class Source:
     def __init__(self):
         self.events = COMMENT.sub("", "\n".join(file.read_text() for file in [*EVENTS, HOME / "crates/cuda/src/occupancy.rs"]))
         self.fields = (ENCODED / "field.rs").read_text()
-        self.ids = re.search(r"^ids!\((.*)\);", self.fields, re.M)[1].split(", ")
+        self.ids = re.findall(r"^    (\w+): ", macro(self.fields, "ids"), re.M)
 
     def type(self, rust):
         """Returns how a Rust type is written."""
@@ -95,7 +97,7 @@ class Source:
         return dict(re.findall(r"^ +(?:pub )?(\w+): (.*),$", body, re.M))
 
     def field(self, text, members):
-        """Returns a field of `records!` as specified: its name, its type unless that is `n`, whether it may be absent."""
+        """Returns a field of `events!` as specified: its name, its type unless that is `n`, whether it may be absent."""
         name = re.match(r"\w+", text)[0]
         rust = members[name]
         if text == f"{name} as times":
@@ -119,9 +121,10 @@ class Source:
 
     def rows(self):
         """Yields the rows of all tables: records, structures, work, enumerations."""
-        records = macro((ENCODED / "sized.rs").read_text(), "records")
-        for tag, name, body in re.findall(r"^    (\d+) = (\w+) \{(.*?)\}$", records, re.S | re.M):
-            yield f"| {tag} | {words(name, ' ')} | `{self.record(name, body)}` |"
+        records = re.search(r"^macro_rules! events \{\n(.*?)^\}", self.events, re.S | re.M)[1]
+        for tag, name, body in re.findall(r"^ +(\d+) = (\w+) \{(.*?)\}(?: \[[^]]*\])*$", records, re.S | re.M):
+            if int(tag) >= WITH_LENGTH:
+                yield f"| {tag} | {words(name, ' ')} | `{self.record(name, body)}` |"
         for text in re.findall(r"^structures! \{\n(.*?)^\}", self.fields, re.S | re.M):
             for name, body in re.findall(r"(\w+) \{(.*?)\}", text, re.S):
                 yield f"| `{words(name)}` | `{self.record(name, body)}` |"
@@ -143,10 +146,10 @@ def wrong_rows(text, rows):
     for row in rows:
         if not any(line.startswith(row) for line in text.splitlines()):
             yield f"docs/formats.md lacks this row: {row}"
-    # Tags below 16 are of records without a length. 37 is only read.
+    # 37 is only read.
     known = {"37"} | {row.split(" ")[1] for row in rows}
     for tag in re.findall(r"^\| (\d+) \|", text, re.M):
-        if int(tag) >= 16 and tag not in known:
+        if int(tag) >= WITH_LENGTH and tag not in known:
             yield f"docs/formats.md has a record {tag}, which does not exist"
 
 

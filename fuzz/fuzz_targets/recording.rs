@@ -38,7 +38,7 @@ fn read(file: &[u8]) -> Option<usize> {
     // A single format is fast enough for thousands of inputs a second.
     let format = Format::ALL[file.len() % Format::ALL.len()];
     if format == Format::Recording {
-        export::report(&Flames::new(&profile), &mut events, false, 100).expect("a profile can be summarised");
+        terminal::report(&Flames::new(&profile), &mut events, false, 100).expect("a profile can be summarised");
     } else if format == Format::Parquet {
         let events = events().expect("it was read before");
         let written =

@@ -12,7 +12,7 @@ use text::units::{counted, energy, time};
 use crate::{names, user_code::user_path};
 
 /// The energy of the time in which no recorded kernel ran.
-pub const IDLE: &str = "[idle]";
+pub(crate) const IDLE: &str = "[idle]";
 
 /// The most rows in a summary.
 const MOST: usize = 100;
@@ -53,7 +53,7 @@ impl EnergyRow {
 }
 
 /// Sums up the energy of a profile; `None` if it was not recorded.
-pub fn summary(profile: &Profile) -> Option<EnergySummary> {
+pub(crate) fn summary(profile: &Profile) -> Option<EnergySummary> {
     let mut kernels = by_kernel(profile);
     kernels.truncate(MOST);
     let meaning = meaning(&profile.energy);
@@ -61,12 +61,12 @@ pub fn summary(profile: &Profile) -> Option<EnergySummary> {
 }
 
 /// Returns the energy by kernel and GPU. All rows add up to what NVML counted.
-pub fn by_kernel(profile: &Profile) -> Vec<EnergyRow> {
+pub(crate) fn by_kernel(profile: &Profile) -> Vec<EnergyRow> {
     rows(profile, |key| names::kernel(profile, key).to_owned(), |_, name| name)
 }
 
 /// Returns the energy by the path of user code and GPU. All rows add up to what NVML counted.
-pub fn by_line(profile: &Profile) -> Vec<EnergyRow> {
+pub(crate) fn by_line(profile: &Profile) -> Vec<EnergyRow> {
     let path = user_path(profile);
     rows(profile, |_| String::new(), |key, _| path(key))
 }

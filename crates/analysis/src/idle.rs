@@ -7,6 +7,7 @@ use model::{
     profile::{DeviceInfo, Profile},
 };
 use serde::Serialize;
+use text::units::share;
 
 use crate::{
     idle_pools,
@@ -210,8 +211,4 @@ pub fn wait_reason(profile: &Profile, charge: &Charge) -> String {
         _ => waits::WAITING,
     }
     .to_owned()
-}
-
-fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

@@ -7,14 +7,13 @@ use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use model::{
     event::{
-        Activity, Counter, CounterPoint, Direction, FrameKind, KernelName, Mapping, NamedFrame, Pause, ProcessId,
-        SessionId, Work,
+        Activity, Counter, CounterPoint, Direction, FrameKind, Function, KernelName, Layer, Mapping, NamedFrame, Pause,
+        ProcessId, SessionId, Switch, Work,
     },
     fold::NAME_LOST,
     memory::Use,
     profile::{Profile, What},
 };
-
 use rustc_hash::FxHashMap;
 pub use text::names::{clean, printable, word};
 use text::{short::split_place, units};
@@ -90,6 +89,36 @@ pub fn is_informative(name: &str) -> bool {
         || name.starts_with("cuda")
         || name.strip_prefix("cu").is_some_and(driver)
         || matches!(name, "_start" | "main" | "start_thread" | "clone3" | "clone" | "__clone3"))
+}
+
+/// A thread with its name, or that of its process: `python3/1234`.
+pub fn thread(profile: &Profile, process_id: ProcessId, tid: u32) -> String {
+    let comm = profile.threads.get(&(process_id, tid)).map(|comm| word(comm));
+    format!("{}/{tid}", comm.unwrap_or_else(|| process(profile, process_id)))
+}
+
+/// The module of a function: a library by its file name.
+pub fn library(function: &Function) -> &str {
+    match function.layer {
+        Layer::Library => function.library.rsplit('/').next().unwrap_or(&function.library),
+        _ => &function.library,
+    }
+}
+
+/// An interval of a thread off the CPU, in a trace.
+pub const OFF_CPU: &str = "off-cpu";
+
+/// Why a thread was off the CPU, by the kernel's `TASK_*` state.
+pub fn off_cpu(switch: &Switch) -> &'static str {
+    match switch.state & 0xff {
+        _ if switch.preempted => "preempted",
+        0 => "runnable",
+        1 => "sleeping",
+        2 => "blocked",
+        4 => "stopped",
+        8 => "traced",
+        _ => "other",
+    }
 }
 
 /// A process by its pid, with its rank. Of several images with one pid (fork, then exec) the last determines the name.

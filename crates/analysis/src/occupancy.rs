@@ -52,7 +52,7 @@ pub struct ShapeOccupancy {
 }
 
 /// Returns the occupancy of all kernels whose device is known, those with the most time first.
-pub fn all(profile: &Profile) -> Vec<ShapeOccupancy> {
+pub(crate) fn all(profile: &Profile) -> Vec<ShapeOccupancy> {
     let mut rows = Vec::new();
     for ((number, index), shapes) in &profile.shapes {
         let Some(device) = profile.devices.get(number) else { continue };
@@ -87,13 +87,13 @@ pub fn all(profile: &Profile) -> Vec<ShapeOccupancy> {
 }
 
 /// Returns the rows of a summary.
-pub fn summary(all: &[ShapeOccupancy]) -> Vec<ShapeOccupancy> {
+pub(crate) fn summary(all: &[ShapeOccupancy]) -> Vec<ShapeOccupancy> {
     all.iter().take(MOST_ROWS).cloned().collect()
 }
 
 /// The occupancy of a kernel over all its runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Mean {
+pub(crate) struct Mean {
     /// The mean over time.
     pub occupancy: f64,
     /// What limits most of the time.
@@ -101,7 +101,7 @@ pub struct Mean {
 }
 
 /// Returns the mean occupancy of each kernel, by its name.
-pub fn means(all: &[ShapeOccupancy]) -> BTreeMap<&str, Mean> {
+pub(crate) fn means(all: &[ShapeOccupancy]) -> BTreeMap<&str, Mean> {
     // Time that counts, the occupancy in it, and the time of each limiter. A run without a time counts a little.
     let mut sums: BTreeMap<&str, (f64, f64, BTreeMap<Limiter, f64>)> = BTreeMap::new();
     for row in all {

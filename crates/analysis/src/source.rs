@@ -1,6 +1,6 @@
 //! The source view: the lines of files around sampled instructions, each with its time, samples and stalls.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use model::{fold::divide, profile::Profile};
 use serde::Serialize;
@@ -44,13 +44,7 @@ struct Sum<'a> {
 /// inlined function: each sample once.
 pub fn files(profile: &Profile) -> Vec<SourceFile<'_>> {
     let found = &profile.stalls;
-    let mut times: HashMap<u32, u64> = HashMap::new();
-    for (key, weight) in &profile.gpu {
-        if let Some(kernel) = key.what.kernel() {
-            let time = times.entry(kernel).or_default();
-            *time = time.saturating_add(weight.ns);
-        }
-    }
+    let times = stalls::kernel_times(profile);
     // Samples of each kernel by place and reason; the place is absent if the line is not known.
     type Place<'a> = (Option<(&'a str, u32)>, &'a str);
     let mut kernels: BTreeMap<u32, BTreeMap<Place<'_>, u64>> = BTreeMap::new();

@@ -4,9 +4,9 @@
 //! among the instructions in proportion to the samples of the kernel: equally for all call paths. Widths stay GPU time,
 //! and totals stay exact. If kernels were serialised, each call path is divided by its own samples.
 
-pub mod leaves;
+pub(crate) mod leaves;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use model::{
     event::{Instruction, SourceLine},
@@ -89,7 +89,7 @@ fn instruction(stalls: &Stalls, at: &Instruction) -> Option<String> {
 }
 
 /// The family of a frame below a kernel.
-pub const FAMILY: Family = Family::Stall;
+pub(crate) const FAMILY: Family = Family::Stall;
 
 /// The samples of a recording.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -150,7 +150,7 @@ pub struct Stalled {
 }
 
 /// Sums up the samples of a recording, with a limited number of lines; `None` if nothing was sampled.
-pub fn summary(profile: &Profile) -> Option<StallSummary> {
+pub(crate) fn summary(profile: &Profile) -> Option<StallSummary> {
     let ledger = profile.ledger.stalls?;
     let (mut lines, mut instructions) = (lines(profile), instructions(profile));
     lines.truncate(MOST_ROWS);
@@ -162,13 +162,13 @@ pub fn summary(profile: &Profile) -> Option<StallSummary> {
 }
 
 /// Returns all lines with samples.
-pub fn lines(profile: &Profile) -> Vec<StallLine> {
+pub(crate) fn lines(profile: &Profile) -> Vec<StallLine> {
     let rows = stalled(profile, |at| place(&profile.stalls, at));
     rows.into_iter().map(|(kernel, line, stalled)| StallLine { kernel, line, stalled }).collect()
 }
 
 /// Returns all instructions with samples whose text is known.
-pub fn instructions(profile: &Profile) -> Vec<StallInstruction> {
+pub(crate) fn instructions(profile: &Profile) -> Vec<StallInstruction> {
     if profile.stalls.code.is_empty() {
         return Vec::new();
     }
@@ -184,16 +184,22 @@ fn place(stalls: &Stalls, at: &Instruction) -> String {
     stalls.lines.get(at).map(|lines| lines.iter().map(line).collect::<Vec<_>>().join(" > ")).unwrap_or_default()
 }
 
-/// Divides the time of each kernel among the parts that `part` names; those with the most time come first.
-fn stalled<P: Ord>(profile: &Profile, part: impl Fn(&Instruction) -> P) -> Vec<(String, P, Stalled)> {
-    let stalls = &profile.stalls;
-    let mut times: HashMap<u32, u64> = HashMap::new();
+/// Returns the time of each kernel, by its index.
+pub(crate) fn kernel_times(profile: &Profile) -> BTreeMap<u32, u64> {
+    let mut times: BTreeMap<u32, u64> = BTreeMap::new();
     for (key, weight) in &profile.gpu {
         if let Some(kernel) = key.what.kernel() {
             let time = times.entry(kernel).or_default();
             *time = time.saturating_add(weight.ns);
         }
     }
+    times
+}
+
+/// Divides the time of each kernel among the parts that `part` names; those with the most time come first.
+fn stalled<P: Ord>(profile: &Profile, part: impl Fn(&Instruction) -> P) -> Vec<(String, P, Stalled)> {
+    let stalls = &profile.stalls;
+    let times = kernel_times(profile);
     let mut kernels: BTreeMap<u32, BTreeMap<P, BTreeMap<&str, u64>>> = BTreeMap::new();
     for ((at, index), count) in &stalls.samples {
         let Some(kernel) = stalls.functions.get(&(at.session, at.function)) else { continue };

@@ -42,7 +42,7 @@ impl Place {
 }
 
 /// Returns a frame without its line: `load (data.py)`. What is summed by function has no line of its own.
-pub fn without_line(frame: &str) -> String {
+pub(crate) fn without_line(frame: &str) -> String {
     let (function, place) = split_place(frame);
     match place.rsplit_once(':') {
         Some((file, _)) => format!("{function}{file})"),
@@ -153,7 +153,7 @@ impl<'a> UserCode<'a> {
 }
 
 /// Returns a function from GPU work to its path of user code, with the process and the work itself.
-pub fn user_path(profile: &Profile) -> impl Fn(&GpuKey) -> String {
+pub(crate) fn user_path(profile: &Profile) -> impl Fn(&GpuKey) -> String {
     let (code, gpu_frames) = (UserCode::new(profile), GpuFrames::new(profile));
     move |key| {
         let mut frames = vec![names::process(profile, key.process)];

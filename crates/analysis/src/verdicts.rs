@@ -58,14 +58,14 @@ pub struct KernelVerdict {
 }
 
 /// Sums up the verdicts of a profile; `None` without samples.
-pub fn summary(profile: &Profile) -> Option<VerdictSummary> {
+pub(crate) fn summary(profile: &Profile) -> Option<VerdictSummary> {
     let mut kernels = all(profile);
     kernels.truncate(MOST);
     (profile.assigned.samples > 0).then_some(VerdictSummary { kernels, samples: profile.assigned })
 }
 
 /// Returns the verdict of each kernel, those with the most time first. Empty without samples.
-pub fn all(profile: &Profile) -> Vec<KernelVerdict> {
+pub(crate) fn all(profile: &Profile) -> Vec<KernelVerdict> {
     if profile.assigned.samples == 0 {
         return Vec::new();
     }

@@ -68,7 +68,7 @@ pub fn reason_of(profile: &Profile, point: PointId, stack: Option<StackId>) -> &
 }
 
 /// The waits of one stack for one reason.
-pub struct Waited<'a> {
+pub(crate) struct Waited<'a> {
     /// The image.
     pub process: ProcessId,
     /// Absent for short waits, which have none.
@@ -82,7 +82,7 @@ pub struct Waited<'a> {
 }
 
 /// Returns all time off the CPU, except that of warpscope's own code.
-pub fn all(profile: &Profile) -> impl Iterator<Item = Waited<'_>> {
+pub(crate) fn all(profile: &Profile) -> impl Iterator<Item = Waited<'_>> {
     let hits = counter(profile).into_iter().flat_map(|id| profile.counters.of(id));
     hits.filter(|(_, _, stack, _)| !profile.is_injected(*stack)).map(|(point, process, stack, hits)| {
         let stack = (!without_stack(point)).then_some(stack);

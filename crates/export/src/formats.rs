@@ -2,7 +2,6 @@
 
 use std::io::{self, BufWriter, Write};
 
-use crate::tables;
 use analysis::{Events, Flames, flame_tree::View};
 use flate2::{Compression, write::GzEncoder};
 use model::profile::Profile;
@@ -21,6 +20,7 @@ pub mod pprof;
 mod proto;
 pub mod speedscope;
 pub mod svg;
+pub mod table;
 
 pub use format::{Format, UnknownExtension};
 
@@ -52,7 +52,7 @@ pub fn write<'a>(
         Format::Jsonl => jsonl::write(profile, view, events()?, out),
         Format::Pprof => gzip(profile, out, |out| pprof::write(profile, view, events()?, out)),
         Format::Speedscope => speedscope::write(profile, view, events()?, out),
-        Format::Csv => tables::rows(view.table, flames, events)?.csv(out),
+        Format::Csv => table::csv(&view.table.rows(flames, events)?, out),
         Format::Perfetto => perfetto::write(profile, view, events()?, out),
         Format::PerfettoGz => gzip(profile, out, |out| perfetto::write(profile, view, events()?, out)),
         Format::ChromeGz => gzip(profile, out, |out| chrome::write(profile, view, events()?, out)),

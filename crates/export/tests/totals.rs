@@ -145,8 +145,8 @@ fn csv(events: &[Event]) -> Totals {
 /// profile.
 #[test]
 fn all_formats_agree() {
-    let events = support::events();
-    let profile = support::fold(&events);
+    let events = fixtures::events();
+    let profile = fixtures::fold(&events);
     let flames = Flames::new(&profile);
     let ledger = &profile.ledger;
     let gpu_ns: u64 = profile.gpu.values().map(|weight| weight.ns).sum();

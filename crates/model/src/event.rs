@@ -5,6 +5,7 @@
 
 mod cost;
 mod counter;
+mod derived;
 mod dump;
 mod energy;
 mod gpm;
@@ -15,6 +16,7 @@ mod memory;
 mod nvtx;
 mod pm;
 mod process;
+mod references;
 mod stack;
 mod stall;
 mod trace;
@@ -36,136 +38,222 @@ pub use memory::{Shutdown, Tensor, TensorFreed};
 pub use nvtx::{Range, RangeName, RangedLaunch};
 pub use pm::PmSamples;
 pub use process::{ADDRESS, Exit, Mapping, Origin, Process, Thread};
+pub use references::Owner;
+pub(crate) use references::{Key, Number};
 pub use stack::{Frame, FrameKind, NamedFrame, Sample, Stack, StackEnd, Symbol};
 pub use stall::{
     Instruction, InstructionText, SourceLine, SourceText, StallLines, StallReason, StallSamples, StallTotals,
 };
 pub use trace::{Call, ErrorSum, Function, FunctionId, KernelSum, Layer, Memory, MemorySum, Sum, Switch};
 
-/// Anything that a recording can contain.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Event {
-    /// The recording began.
-    Start(Start),
-    /// A process image was created.
-    Process(Process),
-    /// A thread gets a name.
-    Thread(Thread),
-    /// A process image ended.
-    Exit(Exit),
-    /// A file was mapped into a process.
-    Mapping(Mapping),
-    /// The frames of a stack, once for each distinct stack.
-    Stack(Stack),
-    /// A CPU sample of a running thread.
-    Sample(Sample),
-    /// An injected library connected.
-    Session(Session),
-    /// The place of a CUDA process in a distributed program.
-    Rank(Rank),
-    /// Declares a path of NVTX ranges.
-    RangeName(RangeName),
-    /// An NVTX range ended, or a mark was set.
-    Range(Range),
-    /// A launch within an NVTX range.
-    RangedLaunch(RangedLaunch),
-    /// A kernel's name.
-    KernelName(KernelName),
-    /// A GPU.
-    Device(Device),
-    /// A launch-class call began.
-    Launch(Launch),
-    /// A launch-class call returned. Reported with the thread's next one.
-    Returned(Returned),
-    /// A launch-class call returned an error: no activity will follow.
-    Failed(Failed),
-    /// A launch-class call became a node of a graph being captured: no activity will follow.
-    Captured(Captured),
-    /// A node of a graph was created.
-    NodeCreated(NodeCreated),
-    /// The stack of a node that was created outside launch-class calls.
-    NodeStack(NodeStack),
-    /// A node got the contents of another.
-    NodeCopied(NodeCopied),
-    /// A graph was destroyed.
-    GraphDestroyed(GraphDestroyed),
-    /// A launch-class call gave the GPU nothing to do: no activity will follow.
-    Empty(Empty),
-    /// Launches that were only counted.
-    Counted(Counted),
-    /// How much of a session was recorded.
-    Sampling(Sampling),
-    /// An activity of the GPU.
-    Activity(Activity),
-    /// The host waited for the GPU.
-    Sync(Sync),
-    /// Names a stall reason.
-    StallReason(StallReason),
-    /// Samples of an instruction on a GPU.
-    StallSamples(StallSamples),
-    /// The source of such an instruction.
-    StallLines(StallLines),
-    /// The text of such an instruction.
-    InstructionText(InstructionText),
-    /// Lines of a source file that has such instructions.
-    SourceText(SourceText),
-    /// What a session counted while it sampled.
-    StallTotals(StallTotals),
-    /// A reading of a GPU's energy counter.
-    Energy(Energy),
-    /// What a GPU's performance monitor measured.
-    Gpm(Gpm),
-    /// Samples of the counters of a GPU.
-    PmSamples(PmSamples),
-    /// Declares a callable.
-    Function(Function),
-    /// One call of a callable.
-    Call(Call),
-    /// An off-CPU interval of a thread.
-    Switch(Switch),
-    /// Calls summed up in the kernel.
-    Sum(Sum),
-    /// Failed calls counted in the kernel.
-    ErrorSum(ErrorSum),
-    /// Memory counted in the kernel.
-    MemorySum(MemorySum),
-    /// Launches of a kernel counted in the kernel.
-    KernelSum(KernelSum),
-    /// Declares a counted event.
-    Counter(Counter),
-    /// Declares a place where a counted event can occur.
-    CounterPoint(CounterPoint),
-    /// Hits of such a place.
-    Hits(Hits),
-    /// A thread that launches GPU work was off the CPU.
-    Wait(Wait),
-    /// Memory of PyTorch's caching allocator was given to a tensor.
-    Tensor(Tensor),
-    /// The memory of a tensor was given back to it.
-    TensorFreed(TensorFreed),
-    /// Python begins to shut down.
-    Shutdown(Shutdown),
-    /// A session's own totals; each replaces that session's previous ones.
-    Totals(Totals),
-    /// The cost of a session; each replaces that session's previous one.
-    SessionCost(SessionCost),
-    /// Another client used CUPTI; each replaces the one with the same number.
-    Pause(Pause),
-    /// CPU time of warpscope and of the command.
-    OwnCost(OwnCost),
-    /// Time in a BPF program; each replaces that program's previous one.
-    ProgramCost(ProgramCost),
-    /// Something was lost.
-    Loss(Loss),
-    /// A note for the user.
-    Note(Note),
-    /// The recording is a dump of the recent past.
-    Dump(Dump),
-    /// The names at an address.
-    Symbol(Symbol),
-    /// The recording ended in order.
-    End(End),
+/// Declares every kind of event, once. The macro `$then` gets the declarations: those of the recording, of merged
+/// recordings, of windows, of filters and of tests follow from them.
+///
+/// ```text
+///   /// What it says.
+///   tag = Name { fields } [role] [role]
+/// ```
+///
+/// The tag and the fields, in file order, are those of its record. The first group has no lengths, and an encoding of its own
+/// (`recording/frequent.rs`). In the second, a field is one of
+///
+/// ```text
+///   name                     as its type is written
+///   name from other          its distance from another field
+///   name or value            recordings of earlier versions end before it: then it has this value
+///   name unless 0            the last field, left out where it is 0; with `from other` as a distance
+///   name as module           as the functions of a module write it
+///   [flags ...; has ...]     a byte: flags of the event, and which optional fields are there, each with its bit
+///   name?                    such an optional field
+/// ```
+///
+/// Numbers of processes, sessions, stacks and the like are known by the types of fields. The roles say the rest:
+///
+/// ```text
+///   [at time]                it happened then
+///   [during start end]       it lasted from one to the other; `end()` if that is a method
+///   [since time]             it is true from then on: a time range contains it, and so does every later one
+///   [time other]             another field that is a time
+///   [of launch]              it tells what became of a launch, by `session` and `correlation`
+///   [thread tid]             a thread on a CPU
+///   [key fields]             later events refer to it, or it describes something that lasts: a window keeps the last one
+///                            with the same values of these fields; without fields, each
+/// ```
+macro_rules! events {
+    ($then:ident) => {
+        $then! {
+            {
+                /// A launch-class call began.
+                1 = Launch { session, correlation, kind, process, tid, cpu, time, stack, rate } [at time] [of launch]
+                /// An activity of the GPU.
+                2 = Activity { session, correlation, device, context, stream, start, end, graph, graph_node, work } [during start end]
+                /// A CPU sample of a running thread.
+                3 = Sample { process, tid, cpu, time, stack, weight } [at time] [thread tid]
+                /// The host waited for the GPU.
+                4 = Sync { session, correlation, kind, context, stream, start, end } [during start end]
+            }
+            {
+                /// The recording began.
+                16 = Start { time, wall_clock, version, host, command, mode, frequency } [since time]
+                /// A process image was created.
+                17 = Process { id, parent, pid, time, comm, origin } [since time] [key id]
+                /// A process image ended.
+                19 = Exit { process, time } [since time] [key process]
+                /// A thread gets a name.
+                18 = Thread { process, tid, comm } [key process tid]
+                /// A file was mapped into a process.
+                20 = Mapping { process, time, start, end from start, offset, path, build_id } [since time] [key]
+                /// The frames of a stack, once for each distinct stack.
+                21 = Stack { id, process, time, end, frames as frames } [since time]
+                /// An injected library connected.
+                22 = Session { id, process, cupti, driver } [key id]
+                /// The place of a CUDA process in a distributed program.
+                70 = Rank { session, rank, local, variable, mps } [key session]
+                /// A GPU.
+                24 = Device { session, index, name, identity } [key session index]
+                /// A kernel's name.
+                23 = KernelName { session, id, name } [key session id]
+                /// Declares a path of NVTX ranges.
+                71 = RangeName { session, id, parent, category, name } [key session id]
+                /// Another client used CUPTI; each replaces the one with the same number. It may be reported before a window,
+                /// and end in it.
+                91 = Pause { session, number, from, to, client } [during from to] [key session number]
+                /// Declares a counted event.
+                48 = Counter { id, name, source, weight, unit } [key id]
+                /// Declares a place where a counted event can occur.
+                49 = CounterPoint { id, counter, function, file } [key id]
+                /// A note for the user.
+                28 = Note { text } [key]
+                /// The names at an address.
+                29 = Symbol { process, frame, names, since unless 0 } [since since] [key process frame since]
+                /// An NVTX range ended, or a mark was set.
+                72 = Range { session, path, tid, start, end from start, mark } [during start end]
+                /// A launch within an NVTX range.
+                73 = RangedLaunch { session, correlation, path } [of launch]
+                /// A launch-class call returned. Reported with the thread's next one.
+                46 = Returned { session, correlation, took } [of launch]
+                /// A launch-class call returned an error: no activity will follow.
+                25 = Failed { session, correlation, code } [of launch]
+                /// A launch-class call became a node of a graph being captured: no activity will follow.
+                31 = Captured { session, correlation } [of launch]
+                /// A launch-class call gave the GPU nothing to do: no activity will follow.
+                40 = Empty { session, correlation } [of launch]
+                /// A node of a graph was created.
+                51 = NodeCreated { session, node, mark, own }
+                /// The stack of a node that was created outside launch-class calls.
+                52 = NodeStack { session, mark, process, tid, time, stack } [since time]
+                /// A node got the contents of another.
+                53 = NodeCopied { session, node, original, time } [since time]
+                /// A graph was destroyed.
+                54 = GraphDestroyed { session, graph }
+                /// Launches that were only counted.
+                44 = Counted { session, kind, name, count }
+                /// How much of a session was recorded.
+                45 = Sampling { session, recorded_ns, whole_ns }
+                /// Names a stall reason.
+                100 = StallReason { session, index, name }
+                /// Samples of an instruction on a GPU.
+                101 = StallSamples { at, reason, count, correlation unless 0 }
+                /// The source of such an instruction.
+                102 = StallLines { at, lines }
+                /// The text of such an instruction.
+                105 = InstructionText { at, text }
+                /// Lines of a source file that has such instructions.
+                104 = SourceText { file, first, lines }
+                /// What a session counted while it sampled.
+                103 = StallTotals {
+                    session, samples, other_kernels, dropped, unsent, buffer_full, contexts, contexts_refused, buffer_bytes,
+                    period, cubins_refused, memory_bytes or 0, serialised or false,
+                }
+                /// A reading of a GPU's energy counter.
+                110 = Energy { gpu, time, millijoules } [at time]
+                /// What a GPU's performance monitor measured.
+                111 = Gpm { gpu, start, end from start, values } [during start end]
+                /// Samples of the counters of a GPU.
+                112 = PmSamples { gpu, start, metrics, times as times, values } [during start end()]
+                /// Declares a callable.
+                32 = Function { id, layer, library, name, shown, parameters or Vec::new(), void or false }
+                /// One call of a callable.
+                33 = Call {
+                    function, process, tid, cpu, depth,
+                    [flags nested 1, launches 16, enclosed 32; has out 2, launch 4, stack 8],
+                    start, end from start, result, out?, launch?, stack?, words, payload, around unless 0 from start,
+                } [during start end] [time around]
+                /// An off-CPU interval of a thread.
+                34 = Switch {
+                    process, tid, cpu, depth, start, end from start, [flags preempted 1; has stack 2], state, stack?,
+                    around unless 0 from start,
+                } [during start end] [time around]
+                /// Calls summed up in the kernel.
+                35 = Sum {
+                    function, process, class, nested, count, errors, ns, max_ns, bytes, buckets, self_ns or ns, outer_ns or ns,
+                    min_ns or shortest(Vec::as_slice(&buckets), max_ns),
+                }
+                /// Failed calls counted in the kernel.
+                36 = ErrorSum { function, code, count, enclosed or false }
+                /// Memory counted in the kernel.
+                38 = MemorySum { process, space, memory }
+                /// Launches of a kernel counted in the kernel.
+                39 = KernelSum { process, kernel, count }
+                /// Hits of such a place.
+                50 = Hits { point, process, stack, count, weight, outside }
+                /// A thread that launches GPU work was off the CPU.
+                60 = Wait { process, tid, start, end from start, stack, reason } [during start end] [thread tid]
+                /// Memory of PyTorch's caching allocator was given to a tensor.
+                80 = Tensor { process, tid, time, device, address, bytes, stack } [since time]
+                /// The memory of a tensor was given back to it.
+                81 = TensorFreed { process, tid, time, address } [since time]
+                /// Python begins to shut down.
+                82 = Shutdown { process, time } [since time]
+                /// A session's own totals; each replaces that session's previous ones.
+                26 = Totals {
+                    session, ended, launches, kernels, kernel_ns, copies, memsets, syncs, dropped_by_cupti, dropped_queue_full,
+                    invalid, nameless, buffers_refused, dropped_launches or 0,
+                }
+                /// The cost of a session; each replaces that session's previous one.
+                43 = SessionCost { session, process_ns, callbacks_ns, stacks_ns, sender_ns }
+                /// CPU time of warpscope and of the command.
+                41 = OwnCost { collector_ns, program_ns }
+                /// Time in a BPF program; each replaces that program's previous one.
+                42 = ProgramCost { program, runs, ns }
+                /// Something was lost.
+                27 = Loss { cause, count }
+                /// The recording is a dump of the recent past.
+                90 = Dump { time, from, reason, text, window_ns, discarded, full } [during from time]
+                /// The recording ended in order.
+                30 = End { time, status } [since time]
+            }
+        }
+    };
 }
+pub(crate) use events;
+
+macro_rules! kinds {
+    ($({ $($(#[$doc:meta])* $tag:literal = $name:ident { $($fields:tt)* } $([$($role:tt)*])*)* })*) => {
+        /// Anything that a recording can contain.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Event {
+            $($($(#[$doc])* $name($name),)*)*
+        }
+
+        /// A kind of event, in the order of their declarations.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub(crate) enum Kind {
+            $($($name,)*)*
+        }
+
+        impl Event {
+            /// Returns its kind.
+            pub(crate) fn kind(&self) -> Kind {
+                match self {
+                    $($(Self::$name(_) => Kind::$name,)*)*
+                }
+            }
+        }
+    };
+}
+
+events!(kinds);
 
 /// The recording began.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,6 +10,7 @@ pub mod causes;
 pub mod counters;
 pub mod energy;
 pub mod event;
+pub mod filter;
 pub mod fold;
 pub mod gpu_counters;
 pub mod histogram;

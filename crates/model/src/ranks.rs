@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashSet;
 
-use crate::event::{Event, ProcessId, SessionId};
+use crate::event::{Event, Owner, ProcessId, SessionId};
 
 /// All ranks of a recording.
 #[derive(Clone, Debug, Default)]
@@ -120,55 +120,14 @@ impl Selection {
 
     /// Whether an event belongs to these processes, or to the recording as a whole.
     pub fn includes(&self, event: &Event) -> bool {
-        let process = |id: ProcessId| self.processes.contains(&id);
-        let session = |id: SessionId| self.sessions.contains(&id);
-        match event {
-            Event::Process(e) => process(e.id),
-            Event::Thread(e) => process(e.process),
-            Event::Exit(e) => process(e.process),
-            Event::Sample(e) => process(e.process),
-            Event::Hits(e) => process(e.process),
-            Event::Wait(e) => process(e.process),
-            Event::Tensor(e) => process(e.process),
-            Event::TensorFreed(e) => process(e.process),
-            Event::Shutdown(e) => process(e.process),
-            Event::Call(e) => process(e.process),
-            Event::Switch(e) => process(e.process),
-            Event::Sum(e) => process(e.process),
-            Event::MemorySum(e) => process(e.process),
-            Event::KernelSum(e) => process(e.process),
-            Event::Session(e) => session(e.id),
-            Event::Rank(e) => session(e.session),
-            Event::RangeName(e) => session(e.session),
-            Event::Range(e) => session(e.session),
-            Event::RangedLaunch(e) => session(e.session),
-            Event::StallReason(e) => session(e.session),
-            Event::StallSamples(e) => session(e.at.session),
-            Event::StallLines(e) => session(e.at.session),
-            Event::InstructionText(e) => session(e.at.session),
-            Event::StallTotals(e) => session(e.session),
-            Event::KernelName(e) => session(e.session),
-            Event::Device(e) => session(e.session),
-            Event::Launch(e) => session(e.session),
-            Event::Activity(e) => session(e.session),
-            Event::Sync(e) => session(e.session),
-            Event::Returned(e) => session(e.session),
-            Event::Failed(e) => session(e.session),
-            Event::Captured(e) => session(e.session),
-            Event::Empty(e) => session(e.session),
-            Event::NodeCreated(e) => session(e.session),
-            Event::NodeStack(e) => session(e.session),
-            Event::NodeCopied(e) => session(e.session),
-            Event::GraphDestroyed(e) => session(e.session),
-            Event::Counted(e) => session(e.session),
-            Event::Sampling(e) => session(e.session),
-            Event::Totals(e) => session(e.session),
-            Event::SessionCost(e) => session(e.session),
-            Event::Pause(e) => session(e.session),
-            // That of the whole GPU, which other processes may use too.
-            Event::Energy(_) | Event::Gpm(_) | Event::PmSamples(_) => false,
-            // Stacks, symbols and mappings are used only by the events above; the rest concerns all processes.
-            _ => true,
+        match (event, event.owner()) {
+            // They are used only by other events.
+            (Event::Stack(_) | Event::Symbol(_) | Event::Mapping(_), _) => true,
+            (_, Some(Owner::Process(id))) => self.processes.contains(&id),
+            (_, Some(Owner::Session(id))) => self.sessions.contains(&id),
+            // Other processes may use the GPU too.
+            (_, Some(Owner::Gpu)) => false,
+            (_, None) => true,
         }
     }
 }

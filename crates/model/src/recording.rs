@@ -24,7 +24,7 @@ mod sized;
 mod tests;
 mod writer;
 
-pub(crate) use self::encode::Encoder;
+pub(crate) use self::{encode::Encoder, field::Field};
 pub use self::{
     layout::{MAGIC, VERSION},
     reader::{Damage, DamageReason, OpenError, Reader},

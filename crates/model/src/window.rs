@@ -25,14 +25,13 @@ mod cut;
 mod facts;
 #[cfg(test)]
 mod tests;
-mod times;
 
 use std::{collections::VecDeque, sync::Arc};
 
 use rustc_hash::FxHashSet;
 
 pub use self::cut::Cut;
-use self::{base::Base, facts::Facts, times::newest};
+use self::{base::Base, facts::Facts};
 use crate::{
     event::{Dump, DumpReason, End, Event, ProcessId, Stack, StackId, Start},
     recording::{self, Encoder},
@@ -138,7 +137,7 @@ impl Window {
                 self.facts.refer(event, self.now);
                 let (_, latest, events) = &mut self.open;
                 // Times from other processes are not trusted.
-                *latest = newest(event).unwrap_or(self.now).min(self.now).max(*latest);
+                *latest = event.span().map_or(self.now, |(_, end)| end).min(self.now).max(*latest);
                 *events += 1;
                 self.encoder.push(event);
                 if self.encoder.out.len() >= CHUNK_FULL {

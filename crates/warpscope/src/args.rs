@@ -108,9 +108,11 @@ pub struct Man {
   warpscope report --step slowest warpscope.wscope
   warpscope report --from 2s --to 3.5s warpscope.wscope
   ssh gpu-box cat run.wscope | warpscope report -
+  warpscope report --by calls trace.jsonl
   warpscope report rank-*.wscope")]
 pub struct Report {
-    /// The recording to read (.wscope), or - for stdin; several recordings, such as one per rank, are read as one.
+    /// The recording to read (.wscope) or the lines of a trace (.jsonl), or - for stdin; several recordings, such as one per
+    /// rank, are read as one.
     #[arg(required = true, value_name = "RECORDING")]
     pub recordings: Vec<PathBuf>,
     /// Print the summary as JSON.

@@ -8,8 +8,7 @@ use std::{
 };
 
 use bpf::features;
-
-use crate::terminal::Style;
+use terminal::Style;
 
 /// The outcome of a check.
 enum Finding {

@@ -6,15 +6,14 @@ use analysis::steps::Sequence;
 use anyhow::bail;
 use model::{
     event::{Event, Loss, LossCause},
+    filter::{Filter, Filters},
     fold::Fold,
     profile::Profile,
 };
 use symbols::Kept;
 
 use crate::{
-    args::Filters,
-    filter,
-    filter::Filter,
+    args,
     progress::Progress,
     recordings::Recordings,
     steps::{self, Wanted},
@@ -50,27 +49,27 @@ pub enum Find {
 
 /// Reads recordings as one, or a part of them. A damaged end is reported but does not fail the load; addresses without a name
 /// are resolved now.
-pub fn load(paths: &[PathBuf], filters: &Filters, find: Find) -> anyhow::Result<Loaded> {
-    let wanted = Wanted::parse(filters)?;
+pub fn load(paths: &[PathBuf], options: &args::Filters, find: Find) -> anyhow::Result<Loaded> {
+    let wanted = Wanted::parse(options)?;
     let finds_steps = find == Find::Steps || wanted.selects();
     let source = Recordings::open(paths)?;
     let _progress = Progress::begin(format!("reading {}", source.name()), Some(source.reading()));
     let mut sequence = finds_steps.then(Sequence::default);
     let (mut profile, damaged) = fold(&source, None, sequence.as_mut())?;
-    let mut filters = filters.clone();
+    let mut step_time = None;
     if let Some(sequence) = sequence.filter(|_| !profile.is_trace()) {
         let steps = wanted.find(&profile, sequence, &mut || source.events(None))?;
-        filters.step_time = wanted.time(&steps, &filters, &profile)?;
+        step_time = wanted.time(&steps, options, &profile)?;
         profile.steps = Some(steps);
     } else if wanted.selects() {
         bail!("a trace has no steps: --step needs a recording of `warpscope record`");
     }
-    let filters = &filters;
     let mut filter = None;
-    if filter::is_used(filters) {
-        filter = Filter::new(filters, &profile, || source.read())?.map(Arc::new);
-        let range = filter::range(filters);
-        let is_range = filter::is_used(&range);
+    let filters = options.wanted(step_time);
+    if filters.is_used() {
+        filter = Filter::new(&filters, &profile, || source.read())?.map(Arc::new);
+        let range = filters.range();
+        let is_range = range.is_used();
         let missing = [
             (!profile.energy.is_empty(), "energy is not shown for a part of a recording: it is that of whole GPUs"),
             (
@@ -85,13 +84,13 @@ pub fn load(paths: &[PathBuf], filters: &Filters, find: Find) -> anyhow::Result<
         if is_range {
             profile = range_of(&source, profile, &range)?;
         }
-        if filter::given(&range) != filter::given(filters) {
+        if range != filters {
             let (part, _) = fold(&source, filter.as_deref(), None)?;
-            profile = part.part_of(profile, filter::given(filters));
+            profile = part.part_of(profile, filters.given());
         }
         profile.steps = profile.recording().steps.clone();
         if let (Some(steps), Some(filter)) = (&mut profile.steps, &filter) {
-            steps::select(steps, filters, filter);
+            steps::select(steps, &filters, filter);
         }
         profile.notes.extend(missing.into_iter().filter(|(is, _)| *is).map(|(_, note)| note.to_owned()));
     }
@@ -104,7 +103,7 @@ pub fn range_of(source: &Recordings, whole: Profile, range: &Filters) -> anyhow:
     let (part, _) = fold(source, Some(&filter), None)?;
     let mut of_gpus = Fold::within(filter.times());
     source.read()?.for_each(|event| of_gpus.push(&event));
-    Ok(part.range_of(whole, filter::given(range), of_gpus.finish().devices))
+    Ok(part.range_of(whole, range.given(), of_gpus.finish().devices))
 }
 
 fn fold(

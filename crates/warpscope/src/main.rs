@@ -5,7 +5,6 @@ mod demo;
 mod diff_command;
 mod doctor;
 mod export_command;
-mod filter;
 mod live;
 mod load;
 mod man;
@@ -25,17 +24,15 @@ mod status;
 mod status_line;
 mod steps;
 mod summary;
-mod terminal;
 mod top_command;
 mod trace;
 
 use std::{io, process::ExitCode};
 
 use anyhow::Context;
+use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 use collect::command::target::CannotRun;
-
-use args::{Cli, Command};
 
 fn main() -> ExitCode {
     if let Some(code) = collect::sampler::run_if_named(std::env::args_os()) {

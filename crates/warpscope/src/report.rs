@@ -5,8 +5,8 @@ use std::{
     process::ExitCode,
 };
 
-use analysis::{Flames, Table};
-use export::Summary;
+use analysis::{Flames, Summary, Table};
+use terminal::Style;
 
 use crate::{
     args,
@@ -14,7 +14,6 @@ use crate::{
     progress::Progress,
     say::say,
     slowest_step,
-    terminal::Style,
 };
 
 /// The rows of a table on a terminal, if not given.
@@ -37,29 +36,29 @@ pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
         if let Some(note) = profile.part_note() {
             say(note);
         }
-        let mut rows = export::tables::rows(table.0, &flames, &mut events)?;
-        rows.truncate(options.top.unwrap_or(if options.json { usize::MAX } else { ROWS }));
+        let mut rows = table.0.rows(&flames, &mut events)?;
+        rows.rows.truncate(options.top.unwrap_or(if options.json { usize::MAX } else { ROWS }));
         drop(progress);
         if rows.rows.is_empty() && !options.json {
             say(format_args!("the table is empty: {}", table.0.filled_by()));
         } else if options.json {
-            serde_json::to_writer_pretty(&mut out, &rows.json()).map_err(io::Error::from)?;
+            serde_json::to_writer_pretty(&mut out, &export::table::json(&rows)).map_err(io::Error::from)?;
             writeln!(out)?;
         } else {
             if table.0 == Table::Steps {
                 let reasons = slowest_step::explained(&source, &profile)?;
-                let text = export::summary::steps(&profile, reasons.as_deref(), style.colour, style.width);
+                let text = terminal::steps(&profile, reasons.as_deref(), style.colour, style.width);
                 write!(out, "{}", style.text(&text))?;
             }
-            write!(out, "{}", style.text(&rows.text(style.width)))?;
+            write!(out, "{}", style.text(&terminal::table(&rows, style.width)))?;
         }
     } else if options.json {
-        let summary = Summary::with_events(&flames, &mut events, style.width)?;
+        let summary = Summary::with_events(&flames, &mut events)?;
         drop(progress);
         serde_json::to_writer_pretty(&mut out, &summary).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
-        let text = export::report(&flames, &mut events, style.colour, style.width)?;
+        let text = terminal::report(&flames, &mut events, style.colour, style.width)?;
         drop(progress);
         write!(out, "{}", style.text(&text))?;
     }

@@ -1,11 +1,14 @@
 //! Why the slowest step took longer than others: it is compared with one of median length, as two recordings are.
 
-use analysis::steps::warm_up_of;
-use export::diff::{Diff, Run};
-use model::{profile::Profile, steps::Step};
+use analysis::{
+    diff::{Diff, Run},
+    steps::warm_up_of,
+};
+use model::{filter::Filters, profile::Profile, steps::Step};
+
 use text::units::time;
 
-use crate::{args::Filters, load::range_of, recordings::Recordings};
+use crate::{load::range_of, recordings::Recordings};
 
 /// A slowest step that is longer than the median by less than this needs no explanation.
 const SLOWER: f64 = 1.2;

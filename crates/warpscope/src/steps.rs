@@ -9,11 +9,12 @@ use analysis::{
 use anyhow::{Context, bail};
 use model::{
     event::Event,
+    filter::{self, Filters, patterns::Patterns},
     profile::Profile,
     steps::{Series, Step, Steps},
 };
 
-use crate::{args::Filters, filter, filter::patterns::Patterns};
+use crate::args;
 
 /// What `--step` says.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -32,7 +33,7 @@ enum Which {
 
 impl<'a> Wanted<'a> {
     /// Parses the options.
-    pub fn parse(options: &'a Filters) -> anyhow::Result<Self> {
+    pub fn parse(options: &'a args::Filters) -> anyhow::Result<Self> {
         let mut wanted = Self::default();
         for step in &options.step {
             let which = match step.as_str() {
@@ -86,9 +87,14 @@ impl<'a> Wanted<'a> {
     }
 
     /// Returns the time of the step that is selected, if one is.
-    pub fn time(&self, steps: &Steps, options: &Filters, profile: &Profile) -> anyhow::Result<Option<(u64, u64)>> {
+    pub fn time(
+        &self,
+        steps: &Steps,
+        options: &args::Filters,
+        profile: &Profile,
+    ) -> anyhow::Result<Option<(u64, u64)>> {
         let Some(which) = self.which else { return Ok(None) };
-        let is_selected = filter::processes(options, profile)?;
+        let is_selected = filter::processes(&options.wanted(None), profile)?;
         let is_selected = |series: &&Series| is_selected.as_ref().is_none_or(|all| all.has_process(series.process));
         let mut series =
             steps.series.iter().filter(is_selected).filter(|s| options.tid.is_empty() || options.tid.contains(&s.tid));
@@ -142,7 +148,10 @@ mod tests {
     #[test]
     fn steps_are_selected_and_defined() {
         let parse = |words: &[&str]| {
-            let options = Filters { step: words.iter().map(|word| (*word).to_owned()).collect(), ..Filters::default() };
+            let options = args::Filters {
+                step: words.iter().map(|word| (*word).to_owned()).collect(),
+                ..args::Filters::default()
+            };
             Wanted::parse(&options).map(|wanted| (wanted.which, wanted.definition.map(str::to_owned))).ok()
         };
         let train = Some("train".to_owned());

@@ -2,11 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{
-    event::SourceLine,
-    fold::divide,
-    profile::{Profile, What},
-};
+use model::{event::SourceLine, fold::divide, profile::Profile};
 use text::{short::shortened, units::percent};
 
 use super::finding::{Evidence, Finding, Kind, share};
@@ -89,7 +85,7 @@ fn worst(profile: &Profile, lines: &Lines<'_>, rule: &Rule) -> Option<Finding> {
         return None;
     }
     let line_ns = reasons.values().fold(Sum::default(), |sum, one| sum.add(*one)).ns;
-    let kernel_ns = kernel_times(profile).get(kernel).copied().unwrap_or(0);
+    let kernel_ns = stalls::kernel_times(profile).get(kernel).copied().unwrap_or(0);
     let place = at.last().map(|line| Place { frame: stalls::line(line), file: line.file.to_string() });
     let name = shortened(names::kernel(profile, *kernel), NAME);
     let where_ = place.as_ref().map_or_else(|| "[no line information]".to_owned(), Place::short);
@@ -112,17 +108,6 @@ fn worst(profile: &Profile, lines: &Lines<'_>, rule: &Rule) -> Option<Finding> {
     })
 }
 
-fn kernel_times(profile: &Profile) -> BTreeMap<u32, u64> {
-    let mut times: BTreeMap<u32, u64> = BTreeMap::new();
-    for (key, weight) in &profile.gpu {
-        if let What::Kernel(kernel) = key.what {
-            let time = times.entry(kernel).or_default();
-            *time = time.saturating_add(weight.ns);
-        }
-    }
-    times
-}
-
 /// Divides the time of kernels among their lines and reasons, in proportion to their samples.
 fn times(profile: &Profile) -> Lines<'_> {
     let stalls = &profile.stalls;
@@ -133,7 +118,7 @@ fn times(profile: &Profile) -> Lines<'_> {
         let sum = samples.entry(*kernel).or_default().entry((line, stalls.reason(at.session, *reason))).or_default();
         *sum = sum.saturating_add(*count);
     }
-    let whole = kernel_times(profile);
+    let whole = stalls::kernel_times(profile);
     let mut lines = Lines::new();
     for (kernel, sums) in samples {
         let counts: Vec<u64> = sums.values().copied().collect();

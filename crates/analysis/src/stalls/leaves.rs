@@ -32,11 +32,11 @@ type Kernel = (ProcessId, u32, Option<StackId>);
 type Sums = BTreeMap<(Vec<String>, Option<String>, String), u64>;
 
 /// What is below each kernel.
-pub struct Leaves(HashMap<Kernel, Vec<Leaf>>);
+pub(crate) struct Leaves(HashMap<Kernel, Vec<Leaf>>);
 
 impl Leaves {
     /// For the kernels of a profile.
-    pub fn of(profile: &Profile) -> Self {
+    pub(crate) fn of(profile: &Profile) -> Self {
         let stalls = &profile.stalls;
         let mut sums: HashMap<Kernel, Sums> = HashMap::new();
         let mut add = |process: ProcessId, stack, (at, index): (&Instruction, u32), count: u64| {
@@ -57,7 +57,11 @@ impl Leaves {
     }
 
     /// Divides a kernel's time and the number of its runs among what is below it. `None` if it has no samples.
-    pub fn divide(&self, key: &GpuKey, weight: &GpuWeight) -> Option<impl Iterator<Item = (&[String], u64, u64)>> {
+    pub(crate) fn divide(
+        &self,
+        key: &GpuKey,
+        weight: &GpuWeight,
+    ) -> Option<impl Iterator<Item = (&[String], u64, u64)>> {
         let kernel = key.what.kernel()?;
         // The samples of its own launches, if kernels were serialised; otherwise those of all launches.
         let own = key.stack.and_then(|stack| self.0.get(&(key.process, kernel, Some(stack))));

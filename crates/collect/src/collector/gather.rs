@@ -60,6 +60,7 @@ impl<S: Sink> Collector<S> {
             for (pid, mapping) in self.images.up_to(record.time()) {
                 self.mapped_by_record(&mapping, pid);
             }
+            self.scans.suspect(&record);
             self.take(record);
         }
         if !more {
@@ -70,8 +71,7 @@ impl<S: Sink> Collector<S> {
         for (pid, mapping) in settled {
             self.mapped_by_record(&mapping, pid);
         }
-        self.rescan();
-        self.scan_waiting(&waiting);
+        any |= self.rescan(&waiting);
         for call in calls {
             self.take(call);
         }
@@ -271,7 +271,7 @@ impl<S: Sink> Collector<S> {
     }
 
     pub(super) fn died(&mut self, image: ProcessId) {
-        self.rescan.scanned.remove(&image);
+        self.scans.died(image);
         if let Some(trace) = &mut self.trace {
             trace.died(image);
         }

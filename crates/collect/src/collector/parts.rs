@@ -1,12 +1,12 @@
 //! The parts of a collector.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
-    time::{Duration, Instant},
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
 };
 
 use bpf::{Mappings, Recorder};
-use model::event::{LossCause, ProcessId};
+use model::event::LossCause;
 use symbols::Kept;
 
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     gpu_counters::Readings,
     handover::Handovers,
     memory::Memory,
-    process::{images::Images, reused::Reused, thread_ids::ThreadIds},
+    process::{images::Images, reused::Reused, scans::Scans, thread_ids::ThreadIds},
     sessions::{ReportedLaunch, Sessions},
     stacks::{python::Pythons, unwinding::Unwinding},
 };
@@ -63,22 +63,11 @@ pub struct Collector<S> {
     pub(super) images: Images,
     pub(super) thread_ids: ThreadIds,
     pub(super) reused: Reused,
-    pub(super) rescan: Rescan,
+    pub(super) scans: Scans,
     /// How often a stack was not kept because its process has too many.
     pub(super) left_out: u64,
     /// The losses that were reported.
     pub(super) reported_losses: BTreeMap<LossCause, u64>,
     /// Nanoseconds that one CPU sample represents; 0 if none are taken.
     pub(super) period: u64,
-}
-
-/// When the mappings of followed processes are read again.
-#[derive(Debug, Default)]
-pub(super) struct Rescan {
-    /// The number of lost mapping records at the last scan.
-    pub lost: u64,
-    /// No scan before then.
-    pub next: Option<Instant>,
-    /// When the mappings of each process were read last.
-    pub scanned: HashMap<ProcessId, u64>,
 }

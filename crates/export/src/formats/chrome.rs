@@ -6,6 +6,7 @@
 
 use std::io::{self, Write};
 
+use analysis::trace::reading::Reader;
 use analysis::{
     Events,
     flame_tree::View,
@@ -31,7 +32,6 @@ use crate::{
     launch_lengths::Launched,
     moments::{Moment, each_moment},
     power::Power,
-    trace::{is_trace, reading::Reader},
 };
 
 mod calls;
@@ -51,7 +51,7 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
         kernels: SessionKernels::new(profile),
         stacks: Stacks::new(profile),
         lanes: FxHashMap::default(),
-        is_trace: is_trace(profile),
+        is_trace: profile.is_trace(),
         power: Power::new(profile),
         reader: Reader::for_second_pass(profile),
         json: Json::new(out),

@@ -17,6 +17,7 @@ use fxprof_processed_profile::{
     CategoryColor, CategoryHandle, CpuDelta, Frame, FrameFlags, FrameInfo, MarkerTiming, ProcessHandle,
     SamplingInterval, StackHandle, ThreadHandle, Timestamp,
 };
+use markers::{About, GpuWork, Notice, NvtxRange};
 use model::{
     causes::Joined,
     event::{FrameKind, Pause, ProcessId, Range, Sample, SessionId, StackId, Work},
@@ -25,7 +26,6 @@ use model::{
 use rustc_hash::FxHashMap;
 
 use crate::moments::{Moment, each_moment};
-use markers::{About, GpuWork, Notice, NvtxRange};
 
 mod markers;
 

@@ -13,22 +13,23 @@ use std::{
     rc::Rc,
 };
 
+use analysis::summary::Summary;
 use analysis::{
     Events, Flames,
     flame_tree::{Measure, MemoryView, View},
     source::{self, SourceFile},
     waits,
 };
+use block::Column;
+use gather::{Gathered, ThreadInfo, Track, gather};
 use model::{
     event::{ProcessId, Start},
     profile::Profile,
 };
 use serde::Serialize;
-
-use crate::{palette, summary::Summary};
-use block::Column;
-use gather::{Gathered, ThreadInfo, Track, gather};
 use tree::Tree;
+
+use crate::palette;
 
 /// The page. `{{name}}` marks where the parts go.
 const PAGE: &str = include_str!("html/page/index.html");

@@ -2,9 +2,15 @@
 //!
 //! The work of a graph is written once its launch has arrived, because only then it is certain which stack created it.
 //! A stack is written once, before the first line that refers to it, with a number that is local to this file. Trace
-//! events have lines of their own kind: see [`crate::trace`].
+//! events have lines of their own kind: `calls`.
 
+mod call_line;
+mod calls;
+mod launched;
 mod line;
+mod live;
+mod read_back;
+mod start_line;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -25,12 +31,16 @@ use model::{
 };
 use serde::Serialize;
 
-use self::line::{CounterValue, Line, origin};
-use crate::{
-    formats::json_object::{Object, write_object},
+use self::{
+    calls::TraceLines,
+    line::{CounterValue, Line, origin},
     start_line::StartLine,
-    trace::{is_trace, jsonl::TraceLines},
 };
+pub use self::{
+    live::LiveLines,
+    read_back::{ReadError, read_back},
+};
+use crate::formats::json_object::{Object, write_object};
 
 /// Writes each event that the view shows. Mappings, symbols and name tables are not written: they are resolved.
 pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Write) -> io::Result<()> {
@@ -42,7 +52,7 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
         own: HashSet::new(),
         kernels: SessionKernels::new(profile),
         causes: (profile.ledger.graph_operations > 0).then(Causes::default),
-        trace: is_trace(profile).then(|| TraceLines::new(profile, view.calls)),
+        trace: profile.is_trace().then(|| TraceLines::new(profile, view.calls)),
     };
     for event in events {
         lines.event(view, &event)?;

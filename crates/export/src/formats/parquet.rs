@@ -9,6 +9,7 @@ use std::{
     io::{self, Write},
 };
 
+use analysis::names::{library, off_cpu};
 use analysis::{
     Events,
     flame_tree::View,
@@ -16,6 +17,7 @@ use analysis::{
     user_code::UserCode,
     waits,
 };
+use analysis::{tables, trace::reading::Reader};
 use model::{
     causes::Joined,
     event::{Call, Event, FrameKind, LaunchKind, Layer, Pause, ProcessId, Range, Sample, SessionId, StackId},
@@ -23,15 +25,13 @@ use model::{
     profile::Profile,
     ranges::RangedLaunches,
 };
+use schema::Tables;
+use table::Cell;
 
 use crate::{
     launch_lengths::Launched,
     moments::{Moment, each_moment},
-    tables,
-    trace::{json_line::library, labels::off_cpu, reading::Reader},
 };
-use schema::Tables;
-use table::Cell;
 
 mod encoding;
 mod schema;

@@ -7,11 +7,13 @@
 
 use std::io::{self, Write};
 
+use analysis::trace::reading::Reader;
 use analysis::{
     Events,
     flame_tree::View,
     names::{self, SessionKernels},
 };
+use interned::Interned;
 use model::{
     causes::Joined,
     event::{
@@ -20,7 +22,9 @@ use model::{
     gpu_counters::Source,
     profile::Profile,
 };
+use packets::{Packets, Point};
 use rustc_hash::FxHashMap;
+use tracks::{Track, Tracks};
 
 use crate::{
     formats::html::overview::Overview,
@@ -29,11 +33,7 @@ use crate::{
     launch_lengths::Launched,
     moments::{Moment, each_moment},
     power::Power,
-    trace::reading::Reader,
 };
-use interned::Interned;
-use packets::{Packets, Point};
-use tracks::{Track, Tracks};
 
 mod calls;
 mod interned;

@@ -9,6 +9,7 @@ use std::{
     io::{self, Write},
 };
 
+use analysis::weighted::{Frame, Kind, Row, Weighted};
 use analysis::{
     Events,
     flame_tree::{Measure, View},
@@ -16,10 +17,7 @@ use analysis::{
 };
 use model::profile::Profile;
 
-use crate::{
-    formats::proto::Message,
-    weighted::{Frame, Kind, Row, Weighted},
-};
+use crate::formats::proto::Message;
 
 /// Writes the stacks of a recording with all their weights.
 pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Write) -> io::Result<()> {

@@ -7,6 +7,7 @@ use std::{
     io::{self, Write},
 };
 
+use analysis::weighted::Weighted;
 use analysis::{
     Events,
     flame_tree::{Measure, View},
@@ -14,8 +15,6 @@ use analysis::{
 };
 use model::{ledger::Ledger, profile::Profile};
 use serde::Serialize;
-
-use crate::weighted::Weighted;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -2,6 +2,8 @@
 //! time and counts of each frame; the ledger is JSON in the file's metadata.
 
 mod drawing;
+mod helper_programs;
+mod recursion;
 mod tips;
 mod titles;
 
@@ -22,7 +24,6 @@ use self::{
     drawing::{Page, draw, write_empty},
     titles::{TITLE_LENGTH, event_subtitle, event_title, idle_subtitle, memory_subtitle, subtitle, title},
 };
-use crate::{helper_programs, recursion};
 
 const NO_TIME: &str = "no CPU sample and no finished GPU work";
 const NO_MEMORY: &str = "no GPU memory was allocated";

@@ -6,16 +6,35 @@ use cuda::{calls::KernelRef, occupancy::Limits};
 
 use super::bytes::{Cursor, put, put_bytes, put_distance, unzigzag, zigzag};
 use crate::event::{
-    CostProgram, CounterId, DeviceIdentity, Direction, DumpReason, Frame, FrameKind, FunctionId, Instruction,
-    LaunchKind, Layer, LossCause, Memory, Mode, NamedFrame, Origin, PointId, ProcessId, SessionId, SourceLine,
-    StackEnd, StackId, Unit, Uuid, Work,
+    CostProgram, CounterId, DeviceIdentity, Direction, DumpReason, Frame, FrameKind, FunctionId, Instruction, Key,
+    LaunchKind, Layer, LossCause, Memory, Mode, NamedFrame, Number, Origin, Owner, PointId, ProcessId, SessionId,
+    SourceLine, StackEnd, StackId, Unit, Uuid, Work,
 };
 
-/// A type that a record can contain: both directions of its encoding.
+/// A type that a record can contain: both directions of its encoding, and what it identifies.
 pub trait Field: Sized {
     fn put(&self, out: &mut Vec<u8>);
+
     /// `None`: the bytes are invalid.
     fn get(c: &mut Cursor<'_>) -> Option<Self>;
+
+    /// Calls back with every number that other recordings use for something else.
+    fn numbers(&mut self, _: &mut impl FnMut(Number<'_>)) {}
+
+    /// Returns whose event it is, if it says so.
+    fn owner(&self) -> Option<Owner> {
+        None
+    }
+
+    /// Returns the stack that it is.
+    fn stack(&self) -> Option<StackId> {
+        None
+    }
+
+    /// Adds its parts to a key.
+    fn key(&self, _: &mut Key) {
+        unreachable!("not in a key")
+    }
 }
 
 macro_rules! numbers {
@@ -29,6 +48,9 @@ macro_rules! numbers {
             fn get(c: &mut Cursor<'_>) -> Option<Self> {
                 c.u64()?.try_into().ok()
             }
+            fn key(&self, key: &mut Key) {
+                key.push((*self).into());
+            }
         }
     )*};
 }
@@ -36,7 +58,7 @@ macro_rules! numbers {
 numbers!(u16, u32, u64);
 
 macro_rules! ids {
-    ($($type:ident),*) => {$(
+    ($($type:ident: $number:ident $(owns $owner:ident)? $(is $stack:ident)?;)*) => {$(
         impl Field for $type {
             #[inline]
             fn put(&self, out: &mut Vec<u8>) {
@@ -46,11 +68,30 @@ macro_rules! ids {
             fn get(c: &mut Cursor<'_>) -> Option<Self> {
                 Field::get(c).map(Self)
             }
+            fn numbers(&mut self, on: &mut impl FnMut(Number<'_>)) {
+                on(Number::$number(self));
+            }
+            $(fn owner(&self) -> Option<Owner> {
+                Some(Owner::$owner(*self))
+            })?
+            $(fn stack(&self) -> Option<$stack> {
+                Some(*self)
+            })?
+            fn key(&self, key: &mut Key) {
+                self.0.key(key);
+            }
         }
     )*};
 }
 
-ids!(ProcessId, StackId, SessionId, FunctionId, CounterId, PointId);
+ids! {
+    ProcessId: Process owns Process;
+    SessionId: Session owns Session;
+    StackId: Stack is StackId;
+    FunctionId: Function;
+    CounterId: Counter;
+    PointId: Point;
+}
 
 /// The upper half, then the lower.
 impl Field for Uuid {
@@ -62,6 +103,9 @@ impl Field for Uuid {
     fn get(c: &mut Cursor<'_>) -> Option<Self> {
         let (upper, lower) = <(u64, u64)>::get(c)?;
         Some(Self(u128::from(upper) << 64 | u128::from(lower)))
+    }
+    fn owner(&self) -> Option<Owner> {
+        Some(Owner::Gpu)
     }
 }
 
@@ -108,6 +152,12 @@ macro_rules! structures {
             fn get(c: &mut Cursor<'_>) -> Option<Self> {
                 $(let $field = Field::get(c)?;)*
                 Some(Self { $($field),* })
+            }
+            fn numbers(&mut self, on: &mut impl FnMut(crate::event::Number<'_>)) {
+                $(self.$field.numbers(on);)*
+            }
+            fn owner(&self) -> Option<crate::event::Owner> {
+                None$(.or(self.$field.owner()))*
             }
         }
     )*};
@@ -214,6 +264,9 @@ impl<T: Field> Field for Vec<T> {
     fn get(c: &mut Cursor<'_>) -> Option<Self> {
         c.several(T::get)
     }
+    fn numbers(&mut self, on: &mut impl FnMut(Number<'_>)) {
+        self.iter_mut().for_each(|one| one.numbers(on));
+    }
 }
 
 impl Field for [u32; 3] {
@@ -237,6 +290,14 @@ impl<A: Field, B: Field> Field for (A, B) {
     #[inline]
     fn get(c: &mut Cursor<'_>) -> Option<Self> {
         Some((A::get(c)?, B::get(c)?))
+    }
+    fn numbers(&mut self, on: &mut impl FnMut(Number<'_>)) {
+        self.0.numbers(on);
+        self.1.numbers(on);
+    }
+    fn key(&self, key: &mut Key) {
+        self.0.key(key);
+        self.1.key(key);
     }
 }
 
@@ -301,21 +362,29 @@ impl Field for Frame {
     fn get(c: &mut Cursor<'_>) -> Option<Self> {
         get_frame(c, &mut 0)
     }
+    fn numbers(&mut self, on: &mut impl FnMut(Number<'_>)) {
+        on(Number::Frame(self));
+    }
+    fn key(&self, key: &mut Key) {
+        match *self {
+            Self::User(address) => (0_u64, address).key(key),
+            Self::Kernel(address) => (1_u64, address).key(key),
+            Self::Python(number) => (2_u64, number).key(key),
+        }
+    }
 }
 
 structures! {
     Limits { capability, multiprocessors, threads, blocks, registers, shared_memory, reserved_shared_memory }
 }
 
-/// The identity of a device, at the end of its record: left out if nothing is known, as in recordings of earlier
-/// versions. The same holds for its resources at the end of the identity.
-pub mod identity {
-    use super::{Cursor, DeviceIdentity, Field, Limits};
-
+/// At the end of its record: left out if nothing is known, as in recordings of earlier versions. The same holds for its
+/// resources at the end of the identity.
+impl Field for DeviceIdentity {
     #[inline]
-    pub fn put_all(identity: &DeviceIdentity, out: &mut Vec<u8>) {
-        let DeviceIdentity { uuid, gpu, pci, machine_index, limits } = identity;
-        if *identity != DeviceIdentity::default() {
+    fn put(&self, out: &mut Vec<u8>) {
+        let Self { uuid, gpu, pci, machine_index, limits } = self;
+        if *self != Self::default() {
             uuid.put(out);
             gpu.put(out);
             pci.put(out);
@@ -325,15 +394,14 @@ pub mod identity {
             limits.put(out);
         }
     }
-
     #[inline]
-    pub fn get_all(c: &mut Cursor<'_>) -> Option<DeviceIdentity> {
+    fn get(c: &mut Cursor<'_>) -> Option<Self> {
         if c.left() == 0 {
-            return Some(DeviceIdentity::default());
+            return Some(Self::default());
         }
         let (uuid, gpu, pci, machine_index) = (Field::get(c)?, Field::get(c)?, Field::get(c)?, Field::get(c)?);
         let limits = if c.left() == 0 { Limits::default() } else { Field::get(c)? };
-        Some(DeviceIdentity { uuid, gpu, pci, machine_index, limits })
+        Some(Self { uuid, gpu, pci, machine_index, limits })
     }
 }
 

@@ -14,8 +14,7 @@ use rustc_hash::FxHashSet;
 
 use super::{
     base::{Before, Sums},
-    facts::{All, stack_of},
-    times::span,
+    facts::All,
 };
 use crate::{
     event::{Activity, Dump, End, Event, Frame, SessionId, StackId, Start, Symbol},
@@ -57,7 +56,7 @@ impl Cut {
         let mut used = FxHashSet::<StackId>::default();
         let mut sums = Sums::default();
         let mut refer = |event: &Event| {
-            used.extend(stack_of(event));
+            used.extend(event.stack());
             on(event);
         };
         self.base.nodes.iter().for_each(&mut refer);
@@ -127,27 +126,22 @@ impl Cut {
     }
 
     fn contains(&self, event: &Event, launches: &Launches) -> bool {
-        let kept = |session, correlation| launches.kept.contains(&(session, correlation));
-        match event {
-            Event::Launch(e) => kept(e.session, e.correlation),
-            Event::Returned(e) => kept(e.session, e.correlation),
-            Event::Failed(e) => kept(e.session, e.correlation),
-            Event::Captured(e) => kept(e.session, e.correlation),
-            Event::Empty(e) => kept(e.session, e.correlation),
-            Event::RangedLaunch(e) => kept(e.session, e.correlation),
-            Event::Activity(e) => {
-                let ended_before = e.start != 0 && e.end.max(e.start) < self.dump.from;
-                match kept(e.session, e.correlation) {
+        match (event, event.launch()) {
+            (Event::Activity(e), _) => {
+                let (id, ended_before) =
+                    ((e.session, e.correlation), e.start != 0 && e.end.max(e.start) < self.dump.from);
+                match launches.kept.contains(&id) {
                     true => !ended_before,
-                    false => self.has_time(e) && !launches.later.contains(&(e.session, e.correlation)),
+                    false => self.has_time(e) && !launches.later.contains(&id),
                 }
             }
-            other => self.overlaps(other),
+            (_, Some(id)) => launches.kept.contains(&id),
+            (other, None) => self.overlaps(other),
         }
     }
 
     /// Whether an event has no time, or a time in the window.
     fn overlaps(&self, event: &Event) -> bool {
-        span(event).is_none_or(|(start, end)| start <= self.dump.time && end >= self.dump.from)
+        event.span().is_none_or(|(start, end)| start <= self.dump.time && end >= self.dump.from)
     }
 }

@@ -27,7 +27,7 @@ use super::{
     state::State,
     suspects::Growth,
 };
-use crate::{config::Options, console::display::Display, serve::Scrapes};
+use crate::{config::Options, console::display::Display, serve::Scrapes, snapshot::site::UNREAD};
 
 /// Rings are small: sums do not use them, and each stack and name is sent only once.
 const RING_BYTES: u32 = 2 << 20;
@@ -231,11 +231,15 @@ impl Monitor {
 
     /// Accepts resolved names; returns `true` if nothing is left to watch.
     fn accept_names(&mut self) -> bool {
-        let state = &mut self.collector.sink;
+        let Collector { sink: state, pythons, .. } = &mut self.collector;
         for named in self.namer.done() {
             match named {
                 Named::Note(note) => state.notes.add(note),
-                Named::Stack(process, stack, frames) => {
+                Named::Stack(process, stack, mut frames) => {
+                    let pythons = pythons.as_ref().zip(state.stack(stack));
+                    if pythons.is_some_and(|(pythons, stack)| pythons.lacks_frames(&stack)) {
+                        frames = frames.iter().cloned().chain([UNREAD.into()]).collect();
+                    }
                     if let Some(known) = state.processes.get_mut(&process) {
                         known.stack_names.insert(stack, frames);
                     }

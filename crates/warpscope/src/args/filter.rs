@@ -1,6 +1,7 @@
 //! The options that select a part of a recording.
 
 use clap::Args;
+use model::filter;
 
 use super::values;
 
@@ -39,13 +40,19 @@ pub struct Filters {
     /// of a function (`Trainer.training_step`, `step (sgd.py:*)`), or NVTX ranges (`nvtx:iteration`). May be given twice.
     #[arg(long, value_name = "STEP", conflicts_with_all = ["from", "to"])]
     pub step: Vec<String>,
-    /// The time of the step that is included.
-    #[arg(skip)]
-    pub step_time: Option<(u64, u64)>,
     /// Include only what happened later than TIME (such as 1.5s or 200ms) after the start.
     #[arg(long, value_name = "TIME")]
     pub from: Option<String>,
     /// Include only what happened earlier than TIME after the start.
     #[arg(long, value_name = "TIME")]
     pub to: Option<String>,
+}
+
+impl Filters {
+    /// Returns what they select, with the time of the step, if one is selected. Otherwise `--step` only says what steps are.
+    pub fn wanted(&self, step_time: Option<(u64, u64)>) -> filter::Filters {
+        let Self { pid, comm, rank, tid, device, stream, kernel, path, nvtx, step, from, to } = self.clone();
+        let step = if step_time.is_some() { step } else { Vec::new() };
+        filter::Filters { pid, comm, rank, tid, device, stream, kernel, path, nvtx, step, step_time, from, to }
+    }
 }

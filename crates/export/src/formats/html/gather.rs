@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use analysis::trace::reading::Reader;
 use analysis::{Events, family::Family, flame_tree::View, names};
 use model::{
     causes::{Cause, Causes, Joined},
@@ -16,7 +17,6 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::{bounded::Bounded, overview::Overview, tree::Tree};
-use crate::trace::reading::Reader;
 
 /// The most operations, samples, waits and calls in a page, of each.
 const LIMIT: usize = 1 << 20;

@@ -19,6 +19,7 @@ use rustc_hash::FxHashMap;
 use text::short::{short_frame, split_place};
 
 use super::block::Column;
+
 /// Maximum length of a label, in characters.
 const LABEL_LENGTH: usize = 64;
 

@@ -11,6 +11,7 @@ use model::{
 use rustc_hash::FxHashMap;
 
 use super::packets::Packets;
+
 /// `UNIT_COUNT`
 const COUNT: u64 = 2;
 
