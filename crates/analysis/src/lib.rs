@@ -27,6 +27,7 @@ pub mod losses;
 pub mod memory;
 pub mod names;
 pub mod occupancy;
+pub mod phases;
 pub mod source;
 pub mod stalls;
 pub mod steps;

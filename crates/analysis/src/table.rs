@@ -8,6 +8,8 @@ pub enum Table {
     Kernels,
     /// Classes of kernels: gemm, attention, elementwise and so on.
     Classes,
+    /// Phases of training or inference: forward, backward, optimizer and so on.
+    Phases,
     /// Call paths by the GPU time that they caused.
     Paths,
     /// The same by user code.
@@ -56,9 +58,10 @@ pub enum Table {
 
 impl Table {
     /// All tables, and their names.
-    pub const ALL: [(&'static str, Self); 24] = [
+    pub const ALL: [(&'static str, Self); 25] = [
         ("kernels", Self::Kernels),
         ("classes", Self::Classes),
+        ("phases", Self::Phases),
         ("paths", Self::Paths),
         ("user-paths", Self::UserPaths),
         ("lines", Self::Lines),
@@ -88,6 +91,7 @@ impl Table {
         match self {
             Self::Kernels
             | Self::Classes
+            | Self::Phases
             | Self::Paths
             | Self::UserPaths
             | Self::Copies

@@ -14,6 +14,7 @@ use crate::weighted::Weighted;
 use crate::{
     Events, Flames, Table, View, classes, cpu, energy, names,
     occupancy::{self, ShapeOccupancy},
+    phases::Phases,
     stalls::{self, StallInstruction, StallLine, Stalled},
     user_code::user_path,
     verdicts::{self, KernelVerdict},
@@ -33,6 +34,7 @@ impl Table {
         Ok(match self {
             Self::Kernels => gpu(&["kernel"], true, true, profile, by_kernel(profile)),
             Self::Classes => gpu(&["class"], false, true, profile, by_class(profile)),
+            Self::Phases => gpu(&["phase"], false, true, profile, by_phase(profile)),
             Self::Paths => gpu(&["path"], false, false, profile, by_path(flames)),
             Self::UserPaths => gpu(&["path"], false, true, profile, by_user_path(profile)),
             Self::Lines => lines::lines(profile),
@@ -73,6 +75,15 @@ pub(crate) fn by_kernel(profile: &Profile) -> Sums {
         if let Some(name) = name(key.what) {
             sums.entry(name).or_default().add(weight);
         }
+    }
+    sums
+}
+
+fn by_phase(profile: &Profile) -> Sums {
+    let phases = Phases::new(profile);
+    let mut sums = Sums::new();
+    for (key, weight) in &profile.gpu {
+        sums.entry(vec![phases.of(key).to_owned()]).or_default().add(weight);
     }
     sums
 }

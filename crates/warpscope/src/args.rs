@@ -118,8 +118,8 @@ pub struct Report {
     /// Print the summary as JSON.
     #[arg(long)]
     pub json: bool,
-    /// Print one table instead: kernels, classes, paths, user-paths, lines, steps, functions, threads, streams, ranks, copies,
-    /// devices, occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls, requests or ledger.
+    /// Print one table instead: kernels, classes, phases, paths, user-paths, lines, steps, functions, threads, streams, ranks,
+    /// copies, devices, occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls, requests or ledger.
     #[arg(long, value_name = "TABLE")]
     pub by: Option<Table>,
     /// With --by, print N rows [default: 20; all with --json].
@@ -178,8 +178,8 @@ pub struct Export {
     /// Draw each level of a recursion in flame graphs, instead of one frame `f [recursion x40]`.
     #[arg(long)]
     pub unfold_recursion: bool,
-    /// Write this table to .csv files: kernels, classes, paths, user-paths, lines, steps, functions, threads, streams, ranks,
-    /// copies, devices, occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls, requests or ledger.
+    /// Write this table to .csv files: kernels, classes, phases, paths, user-paths, lines, steps, functions, threads, streams,
+    /// ranks, copies, devices, occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls, requests or ledger.
     #[arg(long, value_name = "TABLE")]
     pub table: Option<Table>,
     /// Leave calls of a trace that took less than TIME (such as 20us) out of the events of outputs.
