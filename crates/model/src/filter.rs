@@ -4,12 +4,18 @@
 //! notes which launches to keep, so that no work loses its launch and no launch its work. Stacks, symbols and mappings are
 //! kept: only the events that are left use them.
 
+mod error;
+mod filters;
 mod launches;
 pub mod patterns;
 mod ranges;
 
 use std::collections::{HashMap, HashSet};
 
+use text::units;
+
+pub use self::{error::Error, filters::Filters};
+use self::{launches::Launches, patterns::Patterns, ranges::Ranges};
 use crate::{
     causes::{Cause, Causes, Joined},
     event::{Activity, Event, Launch, ProcessId, SessionId, StackId, Totals, Work},
@@ -17,9 +23,6 @@ use crate::{
     profile::Profile,
     ranks::Selection,
 };
-use text::units;
-
-use self::{launches::Launches, patterns::Patterns, ranges::Ranges};
 
 /// A filter of events.
 #[derive(Debug, Default)]
@@ -89,114 +92,6 @@ impl Filter {
             None => Some(event),
         }
     }
-}
-
-/// What selects a part of a recording, as the options of the command line. Those of different kinds must all match; of one
-/// that is repeated, any.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filters {
-    /// Pids.
-    pub pid: Vec<u32>,
-    /// Patterns for the names of processes.
-    pub comm: Vec<String>,
-    /// A rank.
-    pub rank: Option<u32>,
-    /// Threads.
-    pub tid: Vec<u32>,
-    /// GPUs, as they are shown.
-    pub device: Vec<String>,
-    /// Streams.
-    pub stream: Vec<u32>,
-    /// Patterns for the names of kernels.
-    pub kernel: Vec<String>,
-    /// Patterns for frames of stacks.
-    pub path: Vec<String>,
-    /// Patterns for the names of NVTX ranges.
-    pub nvtx: Vec<String>,
-    /// What was given for the step whose time is selected.
-    pub step: Vec<String>,
-    /// The time of that step.
-    pub step_time: Option<(u64, u64)>,
-    /// The time after the start from which on events are selected.
-    pub from: Option<String>,
-    /// The time after the start until which events are selected.
-    pub to: Option<String>,
-}
-
-impl Filters {
-    /// Whether any is given.
-    pub fn is_used(&self) -> bool {
-        *self != Self::default()
-    }
-
-    /// Returns those that are given, as on the command line.
-    pub fn given(&self) -> Vec<String> {
-        let Self { pid, comm, rank, tid, device, stream, kernel, path, nvtx, step, step_time: _, from, to } = self;
-        let numbers = |numbers: &[u32]| numbers.iter().map(u32::to_string).collect::<Vec<_>>();
-        let all = [
-            ("pid", numbers(pid)),
-            ("comm", comm.clone()),
-            ("rank", numbers(rank.as_slice())),
-            ("tid", numbers(tid)),
-            ("device", device.clone()),
-            ("stream", numbers(stream)),
-            ("kernel", kernel.clone()),
-            ("path", path.clone()),
-            ("nvtx", nvtx.clone()),
-            ("step", step.clone()),
-            ("from", from.iter().cloned().collect()),
-            ("to", to.iter().cloned().collect()),
-        ];
-        let words = all.iter().flat_map(|(name, values)| values.iter().map(move |value| format!("--{name} {value}")));
-        words.map(|word| text::names::printable(&word).into_owned()).collect()
-    }
-
-    /// Returns the time range alone.
-    pub fn range(&self) -> Self {
-        let Self { step, step_time, from, to, .. } = self.clone();
-        Self { step, step_time, from, to, ..Self::default() }
-    }
-}
-
-/// Why nothing can be selected.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// A pattern is invalid.
-    #[error(transparent)]
-    Pattern(#[from] text::pattern::Error),
-    /// A time is invalid.
-    #[error("--{option} {text}: expected a time such as 1.5s or 200ms")]
-    Time {
-        /// The option.
-        option: &'static str,
-        /// Its value.
-        text: String,
-    },
-    /// The time range is empty.
-    #[error("--from must be before --to")]
-    Range,
-    /// There are no ranks.
-    #[error("the recording has no ranks: none of its CUDA processes had RANK or a similar variable")]
-    NoRanks,
-    /// There are no NVTX ranges.
-    #[error("the recording has no NVTX ranges: record with --nvtx")]
-    NoRanges,
-    /// There is no such thing; others are known.
-    #[error("the recording has no {what}; it has: {known}")]
-    Unknown {
-        /// What was to be selected.
-        what: String,
-        /// What could be.
-        known: String,
-    },
-    /// No name matches.
-    #[error("the recording has no {what} that matches {}", patterns.join(" or "))]
-    NoMatch {
-        /// What the names are of.
-        what: &'static str,
-        /// The patterns.
-        patterns: Vec<String>,
-    },
 }
 
 /// Returns the processes that `--pid`, `--comm` and `--rank` select.

@@ -2,9 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::{error::Error, launches::Launches, patterns::Patterns};
 use crate::event::{Event, SessionId};
-
-use super::{Error, launches::Launches, patterns::Patterns};
 
 /// The most ranges around a range. A damaged recording may contain a circle.
 const DEEPEST: usize = 64;
