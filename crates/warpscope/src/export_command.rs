@@ -25,7 +25,8 @@ pub fn run(options: &args::Export) -> anyhow::Result<ExitCode> {
     options.graph_stacks.apply(&mut loaded.profile);
     let status = loaded.status();
     outputs.read_from(loaded.source, loaded.filter.take())?;
-    let calls = options.phases.of_calls(options.min_duration);
+    let any_calls = !loaded.profile.calls.is_empty();
+    let calls = options.phases.of_calls(options.min_duration.filter(|_| any_calls));
     loaded.profile.notes.extend(calls.note(None));
     let view = View { table, calls, ..chosen_view(options, &loaded.profile)? };
     for note in &loaded.profile.notes {
