@@ -12,8 +12,6 @@
 //!   calls     functions that are traced, one by one or summed up
 //!   events    what `--event` names, counted by stack
 //!   memory    what allocates and frees GPU memory
-//!   gpu_counters  the energy of GPUs, and how busy their parts are
-//!   sampler   the process that samples the latter with CUPTI
 //!   disassembly, sources  the instructions and source lines of kernels, for `--stalls`
 //!   flight    the recent past, written when something happens
 //!   handover  work that one thread handed to another
@@ -28,15 +26,12 @@ pub mod command;
 mod disassembly;
 pub mod events;
 pub mod flight;
-pub mod gpu_counters;
 mod handover;
 mod injector;
 mod memory;
 pub mod process;
-pub mod sampler;
 pub mod sessions;
 mod shared_memory;
-mod simulated;
 pub mod sink;
 mod sources;
 pub mod stacks;

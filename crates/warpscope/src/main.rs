@@ -36,7 +36,7 @@ use collect::command::target::CannotRun;
 use args::{Cli, Command};
 
 fn main() -> ExitCode {
-    if let Some(code) = collect::sampler::run_if_named(std::env::args_os()) {
+    if let Some(code) = gpu_counters::run_if_named(std::env::args_os()) {
         return code;
     }
     match run(Cli::parse().command) {

@@ -25,11 +25,11 @@ use collect::{
         workspace::Workspace,
     },
     flight::{Flight, slow},
-    gpu_counters::used_by_others,
     process::procfs,
     sink::{Recording, Sink},
 };
 use export::{CallView, Flames};
+use gpu_counters::used_by_others;
 use model::{
     event::{End, Event, Note},
     profile::Profile,
@@ -97,8 +97,9 @@ fn prepare(options: &args::Record, plan: Plan) -> anyhow::Result<(Option<Workspa
     injection.nvtx = options.nvtx && other_nvtx.is_none();
 
     // CUPTI would report nothing at all, without an error, after the first kernel.
-    let stalls_refused =
-        injection.stalls.and_then(|_| used_by_others(&program(options), injection.simulator.as_deref()));
+    let stalls_refused = injection
+        .stalls
+        .and_then(|_| used_by_others(search::program(&program(options)).as_deref(), injection.simulator.as_deref()));
     if stalls_refused.is_some() {
         injection.stalls = None;
     }

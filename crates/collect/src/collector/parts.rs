@@ -6,6 +6,7 @@ use std::{
 };
 
 use bpf::{Mappings, Recorder};
+use gpu_counters::Readings;
 use model::event::{LossCause, ProcessId};
 use symbols::Kept;
 
@@ -14,7 +15,6 @@ use crate::{
     calls::{handles::Handles, tracer::Tracer},
     command::signals::Signals,
     events::Events,
-    gpu_counters::Readings,
     handover::Handovers,
     memory::Memory,
     process::{images::Images, reused::Reused, thread_ids::ThreadIds},

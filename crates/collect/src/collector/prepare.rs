@@ -9,13 +9,13 @@ use std::{
 use anyhow::Context;
 use bpf::{Mappings, Recorder, Share};
 use elf::Budget;
+use gpu_counters::Readings;
 use model::event::{Event, Note};
 use symbols::Kept;
 
 use super::parts::{Collector, Rescan};
 use crate::{
     command::{limits, signals::Signals},
-    gpu_counters::Readings,
     handover::Handovers,
     process::{images::Images, procfs, reused::Reused, thread_ids::ThreadIds},
     sessions::Sessions,

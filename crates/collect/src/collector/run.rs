@@ -86,7 +86,8 @@ impl<S: Sink> Collector<S> {
     /// Records how busy the parts of GPUs are from now on. Without that, the recording says why.
     pub fn record_counters(&mut self, program: &OsString, simulator: Option<&Path>) {
         let sink = &mut self.sink;
-        self.gpu_counters.start_counters(program, simulator, &mut |event| sink.push(&event));
+        let program = search::program(program);
+        self.gpu_counters.start_counters(program.as_deref(), simulator, &mut |event| sink.push(&event));
     }
 
     /// Watches calls beside the recording, from now on.

@@ -1,6 +1,11 @@
-//! CUPTI's clock is CLOCK_REALTIME; recordings use CLOCK_MONOTONIC.
+//! The clock of recordings is CLOCK_MONOTONIC. NVML has no times; CUPTI's clock is CLOCK_REALTIME.
 
 use std::time::{Duration, Instant};
+
+/// Returns CLOCK_MONOTONIC in nanoseconds.
+pub(crate) fn now() -> u64 {
+    read(libc::CLOCK_MONOTONIC)
+}
 
 /// How often the difference is read again: the wall clock is adjusted while it runs.
 const EVERY: Duration = Duration::from_secs(1);
@@ -41,8 +46,8 @@ impl Difference {
     /// Reads both clocks, the second between two readings of the first. Of a few tries, the shortest is the best.
     fn read() -> Self {
         let once = || {
-            let (before, real) = (now(libc::CLOCK_MONOTONIC), now(libc::CLOCK_REALTIME));
-            let took = now(libc::CLOCK_MONOTONIC) - before;
+            let (before, real) = (now(), read(libc::CLOCK_REALTIME));
+            let took = now() - before;
             Self { took, ns: real.wrapping_sub(before + took / 2) }
         };
         (0..5).map(|_| once()).min().unwrap_or_else(once)
@@ -56,7 +61,7 @@ impl Difference {
     }
 }
 
-fn now(clock: libc::clockid_t) -> u64 {
+fn read(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid place for the answer.
     unsafe { libc::clock_gettime(clock, &mut time) };

@@ -1,10 +1,9 @@
-//! Samples of the counters of GPUs, from the process that takes them ([`pm`]).
+//! Samples of the counters of GPUs, from the process that takes them ([`crate::pm`]).
 //!
 //! With `--stalls`, this process also finds out whether the counters are free: if another process uses them, PC
 //! sampling would silence CUPTI in the recorded one (`inject/src/stalls.rs`).
 
 mod choice;
-mod process;
 mod reader;
 mod reasons;
 
@@ -22,14 +21,14 @@ use std::{
 };
 
 use model::event::{Event, Loss, LossCause, Note};
-use pm::record::Record;
+use sandbox::user::become_user;
 
-pub use self::{choice::Choice, process::run_if_named};
-use self::{
-    process::{CHECK, SAMPLE, SCRIPT, VISIBLE},
-    reader::{Broken, Reader},
+pub use self::choice::Choice;
+use self::reader::{Broken, Reader};
+use crate::pm::{
+    process::{CHECK, DRIVER, SAMPLE, SCRIPT, SIMULATED, VISIBLE},
+    record::{self, Record},
 };
-use crate::command::user::become_user;
 
 /// How long the process may take until it samples. On an H200 it takes about a second.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -57,7 +56,7 @@ pub struct Sampler {
 }
 
 /// What failed, and for which GPU if not for all.
-type Failures = Vec<(Option<u8>, pm::record::Failure)>;
+type Failures = Vec<(Option<u8>, record::Failure)>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -234,14 +233,14 @@ impl Drop for Sampler {
 pub fn used_by_others(choice: &Choice) -> Option<String> {
     let mut sampler = Sampler::spawn(choice, CHECK).ok()?;
     let failures = sampler.wait_until_ready(choice, CHECK_PATIENCE, &mut |_| {}).ok()?;
-    let busy = failures.into_iter().find(|(_, failure)| failure.code == pm::result::HARDWARE_BUSY);
+    let busy = failures.into_iter().find(|(_, failure)| failure.code == cupti::ids::result::HARDWARE_BUSY);
     busy.map(|(_, failure)| reasons::text(failure, choice))
 }
 
 /// Returns the command that samples or checks: this program, which decides what it loads with whose rights.
 fn command(choice: &Choice, what: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
-    command.arg(what).arg(if choice.simulated { process::SIMULATED } else { process::DRIVER }).args(&choice.library);
+    command.arg(what).arg(if choice.simulated { SIMULATED } else { DRIVER }).args(&choice.library);
     // Counters are sampled on all GPUs, but a check is about those that the program sees.
     let script = env::var_os(SCRIPT).filter(|_| choice.simulated).map(|script| (SCRIPT, script));
     let visible = env::var_os(VISIBLE).filter(|_| what == CHECK).map(|devices| (VISIBLE, devices));

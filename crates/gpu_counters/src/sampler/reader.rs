@@ -6,7 +6,11 @@ use std::{
 };
 
 use model::event::{Event, PmSamples, Uuid};
-use pm::record::{Numbers, Record, SIZE};
+
+use crate::{
+    clock::now,
+    pm::record::{Numbers, Record, SIZE},
+};
 
 /// The most samples in an event.
 const MOST_SAMPLES: usize = 256;
@@ -80,7 +84,7 @@ impl Reader {
         if self.ready || self.gpus.contains_key(&gpu) {
             return Err(Broken::Invalid);
         }
-        let start = bpf::now();
+        let start = now();
         let samples =
             PmSamples { gpu: Uuid(uuid), start, metrics: metrics.as_slice().to_vec(), ..PmSamples::default() };
         self.full.push(samples.clone());
@@ -121,7 +125,7 @@ fn emptied(samples: &mut PmSamples) -> PmSamples {
 
 #[cfg(test)]
 mod tests {
-    use pm::record::{Failure, Step};
+    use crate::pm::record::{Failure, Step};
 
     use super::*;
 

@@ -1,12 +1,12 @@
 //! Counters of GPUs, as events: their energy from NVML, and how busy their parts are, from CUPTI's PM sampling or NVML's
 //! performance monitors (GPM).
 
-use std::{ffi::OsString, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use model::event::{Energy, Event, Gpm, Note, Uuid};
-use nvml::{GpmReading, Meter, Nvml, Reading};
 
 use crate::{
+    nvml::{GpmReading, Meter, Nvml, Reading},
     sampler::{self, Choice, Sampler},
     simulated,
 };
@@ -32,7 +32,7 @@ impl Readings {
     }
 
     /// Starts to sample counters, or to read performance monitors. Notes say why one or both are missing.
-    pub fn start_counters(&mut self, program: &OsString, simulator: Option<&Path>, push: &mut dyn FnMut(Event)) {
+    pub fn start_counters(&mut self, program: Option<&Path>, simulator: Option<&Path>, push: &mut dyn FnMut(Event)) {
         let choice = Choice::for_program(program, simulator);
         let sampler = choice.and_then(|choice| Sampler::start(&choice, push));
         let why = match sampler {
@@ -86,7 +86,7 @@ impl Readings {
 
 /// Says what to do if another tool uses the counters of a GPU that the program sees. `None` if none does, or if that is not
 /// known.
-pub fn used_by_others(program: &OsString, simulator: Option<&Path>) -> Option<String> {
+pub fn used_by_others(program: Option<&Path>, simulator: Option<&Path>) -> Option<String> {
     sampler::used_by_others(&Choice::for_program(program, simulator).ok()?)
 }
 
@@ -103,8 +103,8 @@ fn open(simulator: Option<&Path>) -> Result<Nvml, String> {
 
 #[cfg(test)]
 mod tests {
+    use crate::pm::metrics::{Kind, METRICS};
     use model::gpu_counters::{CounterUnit, Source};
-    use pm::metrics::{Kind, METRICS};
 
     /// Check that the process that samples and the recording number metrics alike.
     #[test]

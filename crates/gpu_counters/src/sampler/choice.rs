@@ -1,18 +1,19 @@
 //! Chooses the libcupti for PM sampling, and who loads it.
 //!
 //! Root's rights are for files that only root can change. Any other library, such as one from pip in a home directory, runs
-//! with the rights of the user who called sudo. The process that loads it checks this again ([`super::process`]).
+//! with the rights of the user who called sudo. The process that loads it checks this again ([`crate::pm::process`]).
 
 use std::{
-    env,
-    ffi::OsString,
-    fs,
+    env, fs,
     path::{Path, PathBuf},
 };
 
-use pm::{search, trust::owned_by_root};
+use sandbox::user::User;
 
-use crate::{calls, command::user::User};
+use crate::pm::{
+    search::{self, host},
+    trust::trusted,
+};
 
 /// What the choice depends on.
 struct Surroundings<'a> {
@@ -39,9 +40,9 @@ pub struct Choice {
 
 impl Choice {
     /// Chooses for a recorded program; the error says what is missing.
-    pub fn for_program(program: &OsString, simulator: Option<&Path>) -> Result<Self, String> {
-        let program = calls::search::program(program)
-            .map(|path| fs::read_link(&path).ok().filter(|_| path.starts_with("/proc")).unwrap_or(path));
+    pub fn for_program(program: Option<&Path>, simulator: Option<&Path>) -> Result<Self, String> {
+        let of_process = |path: &Path| fs::read_link(path).ok().filter(|_| path.starts_with("/proc"));
+        let program = program.map(|path| of_process(path).unwrap_or_else(|| path.to_owned()));
         let user = User::behind_sudo();
         let simulated = simulator.is_some();
         Self::new(&Surroundings { simulated, program: program.as_deref(), user: user.as_ref() })
@@ -78,20 +79,5 @@ impl Choice {
             return Ok(Self { library: Some(library), simulated, trusted: true, user: None });
         }
         Ok(Self { library: Some(first.clone()), simulated, trusted: false, user: around.user.cloned() })
-    }
-}
-
-/// Returns the library that libcupti loads, if it is there.
-fn host(library: &Path) -> Option<PathBuf> {
-    let library = fs::canonicalize(library).ok()?;
-    Some(library.parent()?.join(search::HOST)).filter(|host| host.exists())
-}
-
-/// Returns the file of a library that only root can change, as well as the one that it loads.
-pub fn trusted(library: &Path) -> Option<PathBuf> {
-    let file = owned_by_root(library)?;
-    match host(&file) {
-        Some(host) => owned_by_root(&host).map(|_| file),
-        None => Some(file),
     }
 }

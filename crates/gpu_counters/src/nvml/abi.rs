@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
-use crate::library::Library;
+use crate::library::{Library, functions};
 
 /// `nvmlReturn_t`.
 pub(crate) type Return = c_int;
@@ -151,59 +151,43 @@ const _: () = {
     assert!(std::mem::offset_of!(GpmMetrics, metrics) == 24);
 };
 
-macro_rules! functions {
-    ($($(#[$doc:meta])* $field:ident = $symbol:literal ($($argument:ty),*);)*) => {
-        /// The functions of the library. Missing functions are `None`.
-        pub(crate) struct Functions {
-            $($(#[$doc])* pub(crate) $field: Option<unsafe extern "C" fn($($argument),*) -> Return>,)*
-        }
-
-        impl Functions {
-            /// Looks up all functions.
-            pub(crate) fn find(library: &Library) -> Self {
-                Self {
-                    $($field: library.symbol($symbol).map(|address| {
-                        // SAFETY: nvml.h declares the function of this name with this type.
-                        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) -> Return>(address) }
-                    }),)*
-                }
-            }
-        }
-    };
-}
-
 functions! {
-    init = c"nvmlInit_v2"();
-    shutdown = c"nvmlShutdown"();
-    count = c"nvmlDeviceGetCount_v2"(*mut c_uint);
-    handle = c"nvmlDeviceGetHandleByIndex_v2"(c_uint, *mut Handle);
-    uuid = c"nvmlDeviceGetUUID"(Handle, *mut c_char, c_uint);
-    name = c"nvmlDeviceGetName"(Handle, *mut c_char, c_uint);
-    utilisation = c"nvmlDeviceGetUtilizationRates"(Handle, *mut Utilisation);
-    memory = c"nvmlDeviceGetMemoryInfo"(Handle, *mut Memory);
-    /// Milliwatts.
-    power = c"nvmlDeviceGetPowerUsage"(Handle, *mut c_uint);
-    power_limit = c"nvmlDeviceGetEnforcedPowerLimit"(Handle, *mut c_uint);
-    /// Millijoules.
-    energy = c"nvmlDeviceGetTotalEnergyConsumption"(Handle, *mut c_ulonglong);
-    temperature = c"nvmlDeviceGetTemperature"(Handle, c_uint, *mut c_uint);
-    /// MHz.
-    clock = c"nvmlDeviceGetClockInfo"(Handle, c_uint, *mut c_uint);
-    /// KB/s, measured over 20 ms, during which the call blocks.
-    pcie = c"nvmlDeviceGetPcieThroughput"(Handle, c_uint, *mut c_uint);
-    fields = c"nvmlDeviceGetFieldValues"(Handle, c_int, *mut FieldValue);
-    ecc = c"nvmlDeviceGetTotalEccErrors"(Handle, c_uint, c_uint, *mut c_ulonglong);
-    processes = c"nvmlDeviceGetComputeRunningProcesses_v3"(Handle, *mut c_uint, *mut ProcessInfo);
-    processes_v2 = c"nvmlDeviceGetComputeRunningProcesses_v2"(Handle, *mut c_uint, *mut ProcessInfo);
-    event_set = c"nvmlEventSetCreate"(*mut EventSet);
-    event_register = c"nvmlDeviceRegisterEvents"(Handle, c_ulonglong, EventSet);
-    event_wait = c"nvmlEventSetWait_v2"(EventSet, *mut EventData, c_uint);
-    event_free = c"nvmlEventSetFree"(EventSet);
-    gpm_support = c"nvmlGpmQueryDeviceSupport"(Handle, *mut GpmSupport);
-    gpm_alloc = c"nvmlGpmSampleAlloc"(*mut GpmSample);
-    gpm_free = c"nvmlGpmSampleFree"(GpmSample);
-    gpm_sample = c"nvmlGpmSampleGet"(Handle, GpmSample);
-    gpm_metrics = c"nvmlGpmMetricsGet"(*mut GpmMetrics);
+    /// The functions of the library.
+    pub(crate) struct Functions -> Return {
+        init = c"nvmlInit_v2"();
+        count = c"nvmlDeviceGetCount_v2"(*mut c_uint);
+    }
+    optional {
+        shutdown = c"nvmlShutdown"();
+        handle = c"nvmlDeviceGetHandleByIndex_v2"(c_uint, *mut Handle);
+        uuid = c"nvmlDeviceGetUUID"(Handle, *mut c_char, c_uint);
+        name = c"nvmlDeviceGetName"(Handle, *mut c_char, c_uint);
+        utilisation = c"nvmlDeviceGetUtilizationRates"(Handle, *mut Utilisation);
+        memory = c"nvmlDeviceGetMemoryInfo"(Handle, *mut Memory);
+        /// Milliwatts.
+        power = c"nvmlDeviceGetPowerUsage"(Handle, *mut c_uint);
+        power_limit = c"nvmlDeviceGetEnforcedPowerLimit"(Handle, *mut c_uint);
+        /// Millijoules.
+        energy = c"nvmlDeviceGetTotalEnergyConsumption"(Handle, *mut c_ulonglong);
+        temperature = c"nvmlDeviceGetTemperature"(Handle, c_uint, *mut c_uint);
+        /// MHz.
+        clock = c"nvmlDeviceGetClockInfo"(Handle, c_uint, *mut c_uint);
+        /// KB/s, measured over 20 ms, during which the call blocks.
+        pcie = c"nvmlDeviceGetPcieThroughput"(Handle, c_uint, *mut c_uint);
+        fields = c"nvmlDeviceGetFieldValues"(Handle, c_int, *mut FieldValue);
+        ecc = c"nvmlDeviceGetTotalEccErrors"(Handle, c_uint, c_uint, *mut c_ulonglong);
+        processes = c"nvmlDeviceGetComputeRunningProcesses_v3"(Handle, *mut c_uint, *mut ProcessInfo);
+        processes_v2 = c"nvmlDeviceGetComputeRunningProcesses_v2"(Handle, *mut c_uint, *mut ProcessInfo);
+        event_set = c"nvmlEventSetCreate"(*mut EventSet);
+        event_register = c"nvmlDeviceRegisterEvents"(Handle, c_ulonglong, EventSet);
+        event_wait = c"nvmlEventSetWait_v2"(EventSet, *mut EventData, c_uint);
+        event_free = c"nvmlEventSetFree"(EventSet);
+        gpm_support = c"nvmlGpmQueryDeviceSupport"(Handle, *mut GpmSupport);
+        gpm_alloc = c"nvmlGpmSampleAlloc"(*mut GpmSample);
+        gpm_free = c"nvmlGpmSampleFree"(GpmSample);
+        gpm_sample = c"nvmlGpmSampleGet"(Handle, GpmSample);
+        gpm_metrics = c"nvmlGpmMetricsGet"(*mut GpmMetrics);
+    }
 }
 
 /// Describes an error number, for those that a user may see.

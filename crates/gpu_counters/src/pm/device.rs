@@ -11,8 +11,8 @@ use cupti::{
     },
 };
 
-use crate::{
-    library::{Cupti, call},
+use super::{
+    functions::{Cupti, call},
     metrics::METRICS,
     record::{Failure, Step},
 };

@@ -2,10 +2,8 @@
 
 use std::{ffi::c_uint, ptr::null};
 
-use crate::{
-    abi::{Functions, GPM_ROOM, GPM_VERSION, GpmMetric, GpmMetrics, GpmSample, GpmSupport, Handle, SUCCESS},
-    clock::now,
-};
+use super::abi::{Functions, GPM_ROOM, GPM_VERSION, GpmMetric, GpmMetrics, GpmSample, GpmSupport, Handle, SUCCESS};
+use crate::clock::now;
 
 /// Metrics that are percentages, and their names here.
 const SHARES: [(c_uint, &str); 9] = [

@@ -14,8 +14,8 @@ use std::{
 
 use rustix::process::{Signal, geteuid, set_parent_process_death_signal};
 
-use super::choice::trusted;
-use crate::{command::capabilities::give_up_capabilities, simulated};
+use super::{sampling, trust::trusted};
+use crate::simulated;
 
 /// The first argument of the process that samples, and of one that only checks. They are no commands for users, and have no
 /// help.
@@ -42,7 +42,7 @@ pub fn run_if_named(mut arguments: impl Iterator<Item = OsString>) -> Option<Exi
 fn run(what: &OsStr, simulated: bool, library: Option<PathBuf>) -> io::Result<()> {
     let root = geteuid().is_root();
     if !root {
-        give_up_capabilities()?;
+        sandbox::drop_capabilities()?;
     }
     clear_environment();
     // It ends when its standard input is closed; this is for a library that hangs.
@@ -50,14 +50,14 @@ fn run(what: &OsStr, simulated: bool, library: Option<PathBuf>) -> io::Result<()
     let library = match library {
         Some(path) if root => match trusted(&path) {
             Some(path) => path,
-            None => return pm::sampler::refuse(),
+            None => return sampling::refuse(),
         },
         Some(path) => fs::canonicalize(path)?,
         None => simulated::library("libcupti.so.13")?,
     };
     env::set_current_dir("/")?;
     let driver = if simulated { simulated::library("libcuda.so.1")? } else { "libcuda.so.1".into() };
-    if what == CHECK { pm::sampler::check(&driver, &library) } else { pm::sampler::run(&driver, &library, INTERVAL) }
+    if what == CHECK { sampling::check(&driver, &library) } else { sampling::run(&driver, &library, INTERVAL) }
 }
 
 /// Removes all variables but two. Some make the driver load a library, such as `CUDA_INJECTION64_PATH`.

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{Device, Nvml};
+use super::{device::Device, session::Nvml};
 
 #[derive(Default)]
 struct Shared {

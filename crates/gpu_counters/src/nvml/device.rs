@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong};
 
-use crate::{
+use super::{
     abi::{
         self, ALL_LINKS, CLOCK_MEMORY, CLOCK_SM, ECC_CORRECTED, ECC_UNCORRECTED, ECC_VOLATILE, FIELD_NVLINK_RECEIVED,
         FIELD_NVLINK_SENT, FieldValue, Functions, Handle, INSUFFICIENT_SIZE, Memory, NOT_AVAILABLE, PCIE_RECEIVED,

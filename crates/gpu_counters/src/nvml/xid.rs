@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ffi::c_uint, ptr::null_mut};
 
-use crate::abi::{EVENT_XID, EventData, EventSet, Functions, Handle, SUCCESS};
+use super::abi::{EVENT_XID, EventData, EventSet, Functions, Handle, SUCCESS};
 
 /// The maximum number of events read at a time: a broken GPU may send them endlessly.
 const MOST: usize = 1000;

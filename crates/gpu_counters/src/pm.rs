@@ -5,18 +5,16 @@
 //! writes fixed [`record`]s to a pipe and ends when its standard input is closed.
 //!
 //! ```text
-//!   warpscope  <-- records (pipe) ---  sampler   dlopen libcuda, libcupti
+//!   warpscope  <-- records (pipe) ---  sampling process   dlopen libcuda, libcupti
 //!              --- stdin: end of file means stop ->
 //! ```
 
-mod clock;
 mod device;
-mod library;
+mod functions;
 pub mod metrics;
 mod output;
+pub mod process;
 pub mod record;
-pub mod sampler;
+mod sampling;
 pub mod search;
 pub mod trust;
-
-pub use cupti::ids::result;

@@ -9,13 +9,13 @@ use std::{
 
 use cupti::pm_sampling::Initialize;
 
-use crate::{
-    clock::Clock,
+use super::{
     device::{self, Device},
-    library::{Cupti, call, gpus},
+    functions::{Cupti, call, gpus},
     output::{Closed, Output},
     record::{Failure, Numbers, Record, Step, UNTRUSTED},
 };
+use crate::clock::Clock;
 
 /// How often the hardware buffers are read.
 const POLL_MS: libc::c_int = 50;

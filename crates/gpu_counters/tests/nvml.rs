@@ -6,12 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nvml::{Device, Meter, Nvml, Sampler};
+use gpu_counters::nvml::{Device, Meter, Nvml, Sampler};
 
 /// Each test has its own library, because its state is static.
 fn build(folder: &Path, name: &str, options: &[&str]) -> PathBuf {
     let library = folder.join(format!("lib{name}.so"));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/nvml.c");
     let status =
         Command::new("cc").args(["-shared", "-fPIC", "-w", "-o"]).arg(&library).arg(source).args(options).status();
     assert!(status.expect("a C compiler").success());

@@ -15,8 +15,19 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+use super::search::host;
+
+/// Returns the file of a libcupti that only root can change, as well as the library that it loads.
+pub fn trusted(library: &Path) -> Option<PathBuf> {
+    let file = owned_by_root(library)?;
+    match host(&file) {
+        Some(host) => owned_by_root(&host).map(|_| file),
+        None => Some(file),
+    }
+}
+
 /// Returns the file that a path leads to if only root can change it, and every directory on the way to it.
-pub fn owned_by_root(path: &Path) -> Option<PathBuf> {
+fn owned_by_root(path: &Path) -> Option<PathBuf> {
     let file = fs::canonicalize(path).ok()?;
     // Each part is opened in the one before, which only root can change: so the path stays what was checked.
     let mut at = open(libc::AT_FDCWD, c"/").filter(only_root_changes)?;

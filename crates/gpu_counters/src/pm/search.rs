@@ -34,6 +34,12 @@ pub fn libraries(environments: &[PathBuf]) -> Vec<PathBuf> {
     found
 }
 
+/// Returns the library that libcupti loads, if it is there.
+pub fn host(library: &Path) -> Option<PathBuf> {
+    let library = fs::canonicalize(library).ok()?;
+    Some(library.parent()?.join(HOST)).filter(|host| host.exists())
+}
+
 /// Returns the environments of Python that the variables and a program name: `/venv/bin/python3` is in `/venv`.
 pub fn environments(
     variable: &dyn Fn(&str) -> Option<PathBuf>,

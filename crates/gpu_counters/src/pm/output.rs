@@ -5,7 +5,7 @@ use std::{
     os::fd::{AsRawFd, OwnedFd},
 };
 
-use crate::record::{Record, SIZE};
+use super::record::{Record, SIZE};
 
 /// Records in one write: no more than `PIPE_BUF` bytes, which are written whole or not at all.
 const AT_ONCE: usize = libc::PIPE_BUF / SIZE;
@@ -80,7 +80,7 @@ mod tests {
     use std::{fs::File, io::Read, os::fd::FromRawFd};
 
     use super::*;
-    use crate::record::Numbers;
+    use crate::pm::record::Numbers;
 
     fn pipe() -> (File, OwnedFd) {
         let mut ends = [0; 2];

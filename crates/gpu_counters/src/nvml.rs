@@ -4,10 +4,8 @@
 //! GPU that does not respond only costs that value.
 
 mod abi;
-mod clock;
 mod device;
 mod gpm;
-mod library;
 mod meter;
 mod sampler;
 mod session;

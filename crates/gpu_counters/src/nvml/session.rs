@@ -2,14 +2,13 @@
 
 use std::path::Path;
 
-use crate::{
+use super::{
     abi::{Functions, NOT_SUPPORTED, SUCCESS, meaning},
-    clock::now,
     device::{Device, Gpu},
     gpm::Readings,
-    library::Library,
     xid::Xids,
 };
+use crate::{clock::now, library::Library};
 
 /// The library's usual name.
 const LIBRARY: &str = "libnvidia-ml.so.1";
@@ -45,8 +44,6 @@ pub struct Nvml {
     functions: Functions,
     gpus: Vec<Gpu>,
     xids: Option<Xids>,
-    /// Never unloaded; dropped last.
-    _library: Library,
 }
 
 impl Nvml {
@@ -57,20 +54,21 @@ impl Nvml {
 
     /// Opens the library at a path.
     pub fn open_at(path: &Path) -> Result<Self, String> {
-        let library = Library::open(path)?;
-        let functions = Functions::find(&library);
-        let (Some(init), Some(count)) = (functions.init, functions.count) else {
-            return Err(format!("{} is not NVML, or too old", path.display()));
-        };
+        let library = Library::open(path, libc::RTLD_LOCAL).map_err(|why| {
+            let missing = why.contains("cannot open shared object file: No such file");
+            let why = if missing { "not found; it is installed with NVIDIA's driver" } else { &why };
+            format!("cannot load {}: {why}", path.display())
+        })?;
+        let functions = Functions::find(&library).map_err(|_| format!("{} is not NVML, or too old", path.display()))?;
         // SAFETY: the function takes nothing; it counts its callers.
-        let result = unsafe { init() };
+        let result = unsafe { (functions.init)() };
         if result != SUCCESS {
             return Err(format!("cannot initialise NVML: {}", meaning(result)));
         }
-        let mut nvml = Self { functions, gpus: Vec::new(), xids: None, _library: library };
+        let mut nvml = Self { functions, gpus: Vec::new(), xids: None };
         let mut number = 0;
         // SAFETY: NVML writes a number.
-        let result = unsafe { count(&mut number) };
+        let result = unsafe { (nvml.functions.count)(&mut number) };
         if result != SUCCESS {
             return Err(format!("NVML cannot count GPUs: {}", meaning(result)));
         }
@@ -112,7 +110,7 @@ impl Nvml {
         Ok(self.gpus.iter_mut().filter_map(read).collect())
     }
 
-    /// Reads the state of all GPUs. This may take tens of milliseconds for each: see [`crate::Sampler`].
+    /// Reads the state of all GPUs. This may take tens of milliseconds for each: see [`super::Sampler`].
     pub fn devices(&mut self) -> Vec<Device> {
         if let Some(xids) = &mut self.xids {
             xids.read(&self.functions);
