@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// Returns CLOCK_MONOTONIC in nanoseconds.
 pub(crate) fn now() -> u64 {
-    read(libc::CLOCK_MONOTONIC)
+    read(ClockId::Monotonic)
 }
 
 /// How often the difference is read again: the wall clock is adjusted while it runs.
@@ -46,7 +48,7 @@ impl Difference {
     /// Reads both clocks, the second between two readings of the first. Of a few tries, the shortest is the best.
     fn read() -> Self {
         let once = || {
-            let (before, real) = (now(), read(libc::CLOCK_REALTIME));
+            let (before, real) = (now(), read(ClockId::Realtime));
             let took = now() - before;
             Self { took, ns: real.wrapping_sub(before + took / 2) }
         };
@@ -61,10 +63,8 @@ impl Difference {
     }
 }
 
-fn read(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for the answer.
-    unsafe { libc::clock_gettime(clock, &mut time) };
+fn read(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
