@@ -16,71 +16,80 @@ use crate::{
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// What is read.
-#[derive(Default)]
-pub struct Readings {
-    energy: Option<Meter<Reading>>,
-    gpm: Option<Meter<GpmReading>>,
-    sampler: Option<Sampler>,
+pub enum Readings {
+    /// The energy counters of NVML.
+    Energy(Meter<Reading>),
+    /// The performance monitors of NVML.
+    Gpm(Meter<GpmReading>),
+    /// The counters of CUPTI.
+    Pm(Sampler),
 }
 
 impl Readings {
     /// Starts to read energy, with the NVML of the simulated GPU if there is one. The error says what is missing.
-    pub fn start_energy(&mut self, simulator: Option<&Path>) -> Result<(), String> {
+    pub fn energy(simulator: Option<&Path>) -> Result<Self, String> {
         let nvml = open(simulator)?;
-        self.energy = Some(Meter::start(INTERVAL, move || nvml.energy())?);
-        Ok(())
+        Meter::start(INTERVAL, move || nvml.energy()).map(Self::Energy)
     }
 
     /// Starts to sample counters, or to read performance monitors. Notes say why one or both are missing.
-    pub fn start_counters(&mut self, program: Option<&Path>, simulator: Option<&Path>, push: &mut dyn FnMut(Event)) {
+    pub fn counters(program: Option<&Path>, simulator: Option<&Path>, push: &mut dyn FnMut(Event)) -> Option<Self> {
         let choice = Choice::for_program(program, simulator);
-        let sampler = choice.and_then(|choice| Sampler::start(&choice, push));
-        let why = match sampler {
-            Ok(sampler) => {
-                self.sampler = Some(sampler);
-                return;
-            }
+        let why = match choice.and_then(|choice| Sampler::start(&choice, push)) {
+            Ok(sampler) => return Some(Self::Pm(sampler)),
             Err(why) => why,
         };
-        let text = match self.start_gpm(simulator) {
-            Ok(()) => format!("counters come from NVML (GPM), and kernels get no verdict: {why}"),
+        let gpm = Self::gpm(simulator);
+        let text = match &gpm {
+            Ok(_) => format!("counters come from NVML (GPM), and kernels get no verdict: {why}"),
             Err(missing) => format!("counters were not recorded: {why}; and {missing}"),
         };
         push(Event::Note(Note { text }));
+        gpm.ok()
     }
 
     /// Starts to read performance monitors.
-    fn start_gpm(&mut self, simulator: Option<&Path>) -> Result<(), String> {
+    fn gpm(simulator: Option<&Path>) -> Result<Self, String> {
         let mut nvml = open(simulator)?;
-        self.gpm = Some(Meter::start(INTERVAL, move || nvml.gpm())?);
-        Ok(())
+        Meter::start(INTERVAL, move || nvml.gpm()).map(Self::Gpm)
     }
 
     /// Passes on the readings since the last call.
     pub fn take(&mut self, push: &mut dyn FnMut(Event)) {
-        for Reading { uuid, time, millijoules } in self.energy.iter().flat_map(Meter::take) {
-            if let Some(gpu) = Uuid::parse(&uuid) {
-                push(Event::Energy(Energy { gpu, time, millijoules }));
+        match self {
+            Self::Energy(meter) => {
+                for Reading { uuid, time, millijoules } in meter.take() {
+                    if let Some(gpu) = Uuid::parse(&uuid) {
+                        push(Event::Energy(Energy { gpu, time, millijoules }));
+                    }
+                }
             }
-        }
-        for GpmReading { uuid, start, end, values } in self.gpm.iter().flat_map(Meter::take) {
-            if let Some(gpu) = Uuid::parse(&uuid) {
-                let values = values.into_iter().map(|(metric, value)| (metric, (value * 1000.0) as u64)).collect();
-                push(Event::Gpm(Gpm { gpu, start, end, values }));
+            Self::Gpm(meter) => {
+                for GpmReading { uuid, start, end, values } in meter.take() {
+                    if let Some(gpu) = Uuid::parse(&uuid) {
+                        let values =
+                            values.into_iter().map(|(metric, value)| (metric, (value * 1000.0) as u64)).collect();
+                        push(Event::Gpm(Gpm { gpu, start, end, values }));
+                    }
+                }
             }
-        }
-        if let Some(sampler) = &mut self.sampler {
-            sampler.take(push);
+            Self::Pm(sampler) => sampler.take(push),
         }
     }
 
-    /// Waits for the last readings, and passes them on. Returns the CPU time of processes that read them.
-    pub fn finish(mut self, push: &mut dyn FnMut(Event)) -> u64 {
-        let sampling_ns = self.sampler.take().map_or(0, |sampler| sampler.finish(push));
-        self.energy.iter_mut().for_each(Meter::stop);
-        self.gpm.iter_mut().for_each(Meter::stop);
+    /// Waits for the last readings, and passes them on.
+    pub fn finish(&mut self, push: &mut dyn FnMut(Event)) {
+        match self {
+            Self::Energy(meter) => meter.stop(),
+            Self::Gpm(meter) => meter.stop(),
+            Self::Pm(sampler) => sampler.finish(push),
+        }
         self.take(push);
-        sampling_ns
+    }
+
+    /// Returns the CPU time of the process that sampled, once it has ended.
+    pub fn cpu_ns(&self) -> u64 {
+        if let Self::Pm(sampler) = self { sampler.cpu_ns() } else { 0 }
     }
 }
 

@@ -149,8 +149,8 @@ impl Sampler {
         }
     }
 
-    /// Waits for the last samples, and passes them on. Returns the CPU time of the process.
-    pub fn finish(mut self, push: &mut dyn FnMut(Event)) -> u64 {
+    /// Waits for the last samples, and passes them on.
+    pub fn finish(&mut self, push: &mut dyn FnMut(Event)) {
         drop(self.stdin.take());
         let deadline = Instant::now() + LAST_SAMPLES;
         while self.state == State::Runs {
@@ -166,6 +166,11 @@ impl Sampler {
             self.wait(Duration::from_millis(100));
         }
         self.end();
+        self.state = State::Gone;
+    }
+
+    /// Returns the CPU time of the process, once it has ended.
+    pub fn cpu_ns(&self) -> u64 {
         self.cpu_ns
     }
 

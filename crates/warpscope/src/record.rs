@@ -270,15 +270,15 @@ impl Recorded<'_> {
         let Self { plan, options, injection, user, .. } = self;
         let (program, simulator) = (program(options), injection.simulator.as_deref());
         collector.recorder.open_hits(!options.command.is_empty());
-        collector.count_events(plan.events.clone(), plan.off_cpu.is_some(), &program, simulator)?;
+        collect::events::count(collector, plan.events.clone(), plan.off_cpu.is_some(), &program, simulator)?;
         if options.memory {
-            collector.record_memory(&program, simulator)?;
+            collect::memory::record(collector, &program, simulator)?;
         }
         if options.energy {
-            collector.record_energy(simulator);
+            collect::gpu_counters::record_energy(collector, simulator);
         }
         if options.counters {
-            collector.record_counters(&program, simulator);
+            collect::gpu_counters::record_counters(collector, &program, simulator);
         }
         if options.command.is_empty() {
             if options.verbose {

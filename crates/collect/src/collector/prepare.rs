@@ -9,7 +9,6 @@ use std::{
 use anyhow::Context;
 use bpf::{Mappings, Recorder, Share};
 use elf::Budget;
-use gpu_counters::Readings;
 use model::event::{Event, Note};
 use symbols::Kept;
 
@@ -149,10 +148,7 @@ impl Prepared {
             unwinding: self.unwinding,
             pythons: self.pythons,
             trace: None,
-            handles: None,
-            events: None,
-            memory: None,
-            gpu_counters: Readings::default(),
+            sources: Vec::new(),
             handovers: self.handovers,
             sessions: self.sessions,
             reported: VecDeque::new(),

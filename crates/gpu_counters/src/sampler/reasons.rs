@@ -22,7 +22,7 @@ pub fn text(failure: Failure, choice: &Choice) -> String {
             "{library} is not loaded as root because others than root can change it: install the CUDA toolkit's CUPTI, or \
              make its files and directories root's"
         ),
-        (Step::LoadCupti, _) => format!("{} beside {library} could not be loaded for PM sampling", HOST),
+        (Step::LoadCupti, _) => format!("{HOST} beside {library} could not be loaded for PM sampling"),
         (Step::Functions, _) => format!("{library} has no PM sampling: use a newer one, such as that of CUDA 13.0"),
         (_, result::INSUFFICIENT_PRIVILEGES | result::VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES) if choice.trusted => {
             "the driver refused PM sampling: load the NVIDIA kernel module with NVreg_RestrictProfilingToAdminUsers=0"

@@ -111,7 +111,7 @@ impl Monitor {
             libraries.wanted.shorten()?;
         }
         let mut collector = prepared.collect(signals, State::default());
-        collector.trace = Some(Tracer::by_name(libraries, all));
+        collector.trace = Some(Box::new(Tracer::by_name(libraries, all)));
         let namer = Namer::start().context("cannot start the thread for names")?;
         let mut monitor = Self {
             collector,
