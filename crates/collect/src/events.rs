@@ -295,12 +295,8 @@ impl Events {
 }
 
 impl Source for Events {
-    fn watched_files(&self) -> &[PathBuf] {
-        &self.watched
-    }
-
-    fn takes_stacks(&self) -> bool {
-        true
+    fn watched_files(&self) -> Option<&[PathBuf]> {
+        Some(&self.watched)
     }
 
     fn mapped(&mut self, mapping: &Mapping, pid: u32, around: &mut dyn Around) {

@@ -31,14 +31,10 @@ use crate::{
 
 /// A source. What it does not need it leaves out.
 pub trait Source {
-    /// Returns the files with probes: the stacks that are taken there need their unwind tables.
-    fn watched_files(&self) -> &[PathBuf] {
-        &[]
-    }
-
-    /// Whether stacks are taken for it: before their unwind tables are compiled, they would fill the ring as raw memory.
-    fn takes_stacks(&self) -> bool {
-        false
+    /// Returns the files with probes if stacks are taken for it. Until their unwind tables are compiled, stacks fill the ring as
+    /// raw memory.
+    fn watched_files(&self) -> Option<&[PathBuf]> {
+        None
     }
 
     /// A round begins.

@@ -17,10 +17,8 @@ const INTERVAL: Duration = Duration::from_millis(100);
 
 /// What is read.
 pub enum Readings {
-    /// The energy counters of NVML.
-    Energy(Meter<Reading>),
-    /// The performance monitors of NVML.
-    Gpm(Meter<GpmReading>),
+    /// The energy counters or the performance monitors of NVML.
+    Nvml(Meter<Event>),
     /// The counters of CUPTI.
     Pm(Sampler),
 }
@@ -29,7 +27,10 @@ impl Readings {
     /// Starts to read energy, with the NVML of the simulated GPU if there is one. The error says what is missing.
     pub fn energy(simulator: Option<&Path>) -> Result<Self, String> {
         let nvml = open(simulator)?;
-        Meter::start(INTERVAL, move || nvml.energy()).map(Self::Energy)
+        let event = |Reading { uuid, time, millijoules }: Reading| {
+            Some(Event::Energy(Energy { gpu: Uuid::parse(&uuid)?, time, millijoules }))
+        };
+        Meter::start(INTERVAL, move || Ok(nvml.energy()?.into_iter().filter_map(event).collect())).map(Self::Nvml)
     }
 
     /// Starts to sample counters, or to read performance monitors. Notes say why one or both are missing.
@@ -39,40 +40,29 @@ impl Readings {
             Ok(sampler) => return Some(Self::Pm(sampler)),
             Err(why) => why,
         };
-        let gpm = Self::gpm(simulator);
-        let text = match &gpm {
+        let monitors = Self::monitors(simulator);
+        let text = match &monitors {
             Ok(_) => format!("counters come from NVML (GPM), and kernels get no verdict: {why}"),
             Err(missing) => format!("counters were not recorded: {why}; and {missing}"),
         };
         push(Event::Note(Note { text }));
-        gpm.ok()
+        monitors.ok()
     }
 
     /// Starts to read performance monitors.
-    fn gpm(simulator: Option<&Path>) -> Result<Self, String> {
+    fn monitors(simulator: Option<&Path>) -> Result<Self, String> {
         let mut nvml = open(simulator)?;
-        Meter::start(INTERVAL, move || nvml.gpm()).map(Self::Gpm)
+        let event = |GpmReading { uuid, start, end, values }: GpmReading| {
+            let values = values.into_iter().map(|(metric, value)| (metric, (value * 1000.0) as u64)).collect();
+            Some(Event::Gpm(Gpm { gpu: Uuid::parse(&uuid)?, start, end, values }))
+        };
+        Meter::start(INTERVAL, move || Ok(nvml.gpm()?.into_iter().filter_map(event).collect())).map(Self::Nvml)
     }
 
     /// Passes on the readings since the last call.
     pub fn take(&mut self, push: &mut dyn FnMut(Event)) {
         match self {
-            Self::Energy(meter) => {
-                for Reading { uuid, time, millijoules } in meter.take() {
-                    if let Some(gpu) = Uuid::parse(&uuid) {
-                        push(Event::Energy(Energy { gpu, time, millijoules }));
-                    }
-                }
-            }
-            Self::Gpm(meter) => {
-                for GpmReading { uuid, start, end, values } in meter.take() {
-                    if let Some(gpu) = Uuid::parse(&uuid) {
-                        let values =
-                            values.into_iter().map(|(metric, value)| (metric, (value * 1000.0) as u64)).collect();
-                        push(Event::Gpm(Gpm { gpu, start, end, values }));
-                    }
-                }
-            }
+            Self::Nvml(meter) => meter.take().for_each(push),
             Self::Pm(sampler) => sampler.take(push),
         }
     }
@@ -80,8 +70,7 @@ impl Readings {
     /// Waits for the last readings, and passes them on.
     pub fn finish(&mut self, push: &mut dyn FnMut(Event)) {
         match self {
-            Self::Energy(meter) => meter.stop(),
-            Self::Gpm(meter) => meter.stop(),
+            Self::Nvml(meter) => meter.stop(),
             Self::Pm(sampler) => sampler.finish(push),
         }
         self.take(push);

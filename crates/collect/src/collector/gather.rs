@@ -1,12 +1,12 @@
-//! One round of the loop: reads everything that reports, and follows processes.
+//! One round of the loop: reads everything that reports.
 
 use std::{collections::HashMap, os::fd::RawFd};
 
 use bpf::{MapEvent, Record};
-use model::event::{self, Event, Loss, LossCause, Mapping, Note, Process, ProcessId};
+use model::event::{Event, Note};
 
 use super::{parts::Collector, records};
-use crate::{calls::tracer::Mapped, process::procfs, sessions::Recognition, sink::Sink};
+use crate::{calls::tracer::Mapped, sessions::Recognition, sink::Sink};
 
 impl<S: Sink> Collector<S> {
     /// Reads from everything that reports; returns `true` if there may be more.
@@ -144,77 +144,5 @@ impl<S: Sink> Collector<S> {
             trace.watch_deferred(&mut self.recorder, &mut |event| sink.push(&event));
         }
         self.images.take(events);
-    }
-
-    /// Adds a process that was running before it was followed, as of `since`.
-    pub fn adopt(&mut self, pid: u32, image: ProcessId, since: u64, comm: &str) {
-        let time = bpf::now();
-        if pid == 0 {
-            // It runs outside our pid namespace: nothing about it can be read here.
-            let (parent, origin, comm) = (ProcessId(0), event::Origin::Found, comm.to_owned());
-            self.sink.push(&Event::Process(Process { id: image, parent, origin, pid, time, comm }));
-            self.sink.push(&Event::Loss(Loss { cause: LossCause::ForeignProcesses, count: 1 }));
-            return;
-        }
-        self.images.found(pid, image, since);
-        self.unwinding.born(image, None);
-        self.reused.born(image, None);
-        if let Some(pythons) = &mut self.pythons {
-            pythons.born(image, None);
-        }
-        for (inner, outer) in procfs::inner_threads(pid) {
-            self.thread_ids.began(image, inner, outer, 0);
-        }
-        procfs::describe(pid, image, time, comm, |event| self.sink.push(&event));
-        for mapping in procfs::mappings(pid, image) {
-            self.mapped(&mapping, pid);
-        }
-    }
-
-    pub(super) fn mapped(&mut self, mapping: &Mapping, pid: u32) {
-        if !self.sink.takes_mapping(mapping) {
-            return;
-        }
-        let (numbered, takes_over) = self.reused.mapped(mapping);
-        let file = self.kept.mapped(&numbered, procfs::in_proc(pid));
-        self.unwinding.mapped(mapping, file, &self.kept.files);
-        if takes_over {
-            if let Some(sessions) = &mut self.sessions {
-                sessions.forget_known();
-            }
-            self.unwinding.wait_for(file);
-        }
-        let pythons = self.pythons.as_mut();
-        let unsupported = pythons.and_then(|pythons| pythons.mapped(mapping, file, &self.kept.files));
-        if let (Some(pythons), Some(sessions)) = (&self.pythons, &self.sessions)
-            && pythons.is_run_by(mapping.process)
-        {
-            sessions.found_python(mapping.process);
-        }
-        let handovers = self.handovers.as_mut();
-        let unwatched = handovers.and_then(|h| h.mapped(mapping, file, &self.kept.files, &mut self.recorder));
-        if let Some(sessions) = &mut self.sessions {
-            sessions.mapped(mapping, pid);
-        }
-        for text in unwatched.into_iter().chain(unsupported.map(|why| format!("{}: {why}", mapping.path))) {
-            self.note(text);
-        }
-        self.each_source(|source, around| source.mapped(mapping, pid, around));
-        self.sink.push(&Event::Mapping(numbered));
-    }
-
-    pub(super) fn died(&mut self, image: ProcessId) {
-        self.rescan.scanned.remove(&image);
-        self.each_source(|source, _| source.died(image));
-        self.unwinding.died(image);
-        self.reused.died(image);
-        self.kept.died(image);
-        self.thread_ids.died(image);
-        if let Some(pythons) = &mut self.pythons {
-            pythons.died(image);
-        }
-        if let Some(handovers) = &mut self.handovers {
-            handovers.died(image);
-        }
     }
 }

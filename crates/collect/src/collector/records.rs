@@ -1,16 +1,16 @@
 //! Converts records of the BPF programs to events.
 
-use bpf::{Cause, LaunchRecord, NewImage, Origin, Record};
+use bpf::{Cause, LaunchRecord, Origin, Record};
 use model::event::{
-    self, Event, Frame, Launch, LaunchKind, NodeStack, Process, ProcessId, Returned, Sample, SessionId, Stack,
-    StackEnd, StackId, Thread,
+    self, Event, Frame, Launch, LaunchKind, NodeStack, ProcessId, Returned, Sample, SessionId, Stack, StackEnd,
+    StackId, Thread,
 };
 use unwind::Ended;
 use wire::Refusal;
 
 use super::parts::Collector;
 use crate::{
-    process::{procfs, reused::Reused},
+    process::reused::Reused,
     sink::Sink,
     stacks::{python::Pythons, unwinding::Walked},
 };
@@ -142,36 +142,6 @@ impl<S: Sink> Collector<S> {
         let stack = self.handed_stack(image, taken, (marked.cause, tid), time);
         let rate = ((work >> wire::RATE_SHIFT) as u8).min(15);
         Some(Event::Launch(Launch { session, correlation, kind, process, tid, cpu: marked.cpu, time, stack, rate }))
-    }
-
-    /// Adds an image that a fork or an exec has created.
-    fn born(&mut self, NewImage { image, parent, origin, time, pid, inner, comm }: NewImage) -> Event {
-        let (id, parent) = (ProcessId(image), ProcessId(parent));
-        self.thread_ids.began(id, inner, pid, time);
-        self.images.born(pid, id, time, origin == Origin::Exec);
-        let forked_from = (origin == Origin::Fork).then_some(parent);
-        self.unwinding.born(id, forked_from);
-        self.reused.born(id, forked_from);
-        if let Some(parent) = forked_from {
-            self.each_source(|source, _| source.forked(id, parent));
-            self.kept.forked(id, procfs::in_proc(pid), parent);
-        }
-        if let Some(pythons) = &mut self.pythons {
-            pythons.born(id, forked_from);
-        }
-        if let Some(handovers) = &mut self.handovers {
-            handovers.born(id, forked_from);
-        }
-        if origin == Origin::Exec {
-            self.died(parent);
-            self.sink.push(&Event::Exit(event::Exit { process: parent, time }));
-        }
-        let origin = match origin {
-            Origin::Fork => event::Origin::Fork,
-            Origin::Exec => event::Origin::Exec,
-            Origin::Found => event::Origin::Found,
-        };
-        Event::Process(Process { id, parent, origin, pid, time, comm })
     }
 
     /// Pushes the end of a thread's last launch. A trace has the whole call.

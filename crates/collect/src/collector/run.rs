@@ -43,7 +43,7 @@ pub enum Until<'a> {
 impl<S: Sink> Collector<S> {
     /// Adds a source, which has announced what it records.
     pub fn add(&mut self, source: impl Source + 'static) {
-        self.unwinding.prepare(&mut self.kept.files, source.watched_files());
+        self.unwinding.prepare(&mut self.kept.files, source.watched_files().unwrap_or_default());
         self.sources.push(Box::new(source));
     }
 
