@@ -35,7 +35,7 @@ use clap::{CommandFactory, Parser};
 use collect::command::target::CannotRun;
 
 fn main() -> ExitCode {
-    if let Some(code) = collect::sampler::run_if_named(std::env::args_os()) {
+    if let Some(code) = gpu_counters::run_if_named(std::env::args_os()) {
         return code;
     }
     match run(Cli::parse().command) {

@@ -26,10 +26,10 @@ use collect::{
         workspace::Workspace,
     },
     flight::{Flight, slow},
-    gpu_counters::used_by_others,
     process::procfs,
     sink::{Recording, Sink},
 };
+use gpu_counters::used_by_others;
 use model::{
     event::{End, Event, Note},
     profile::Profile,
@@ -97,8 +97,9 @@ fn prepare(options: &args::Record, plan: Plan) -> anyhow::Result<(Option<Workspa
     injection.nvtx = options.nvtx && other_nvtx.is_none();
 
     // CUPTI would report nothing at all, without an error, after the first kernel.
-    let stalls_refused =
-        injection.stalls.and_then(|_| used_by_others(&program(options), injection.simulator.as_deref()));
+    let stalls_refused = injection
+        .stalls
+        .and_then(|_| used_by_others(search::program(&program(options)).as_deref(), injection.simulator.as_deref()));
     if stalls_refused.is_some() {
         injection.stalls = None;
     }
@@ -272,15 +273,15 @@ impl Recorded<'_> {
         let Self { plan, options, injection, user, .. } = self;
         let (program, simulator) = (program(options), injection.simulator.as_deref());
         collector.recorder.open_hits(!options.command.is_empty());
-        collector.count_events(plan.events.clone(), plan.off_cpu.is_some(), &program, simulator)?;
+        collect::events::count(collector, plan.events.clone(), plan.off_cpu.is_some(), &program, simulator)?;
         if options.memory {
-            collector.record_memory(&program, simulator)?;
+            collect::memory::record(collector, &program, simulator)?;
         }
         if options.energy {
-            collector.record_energy(simulator);
+            collect::gpu_counters::record_energy(collector, simulator);
         }
         if options.counters {
-            collector.record_counters(&program, simulator);
+            collect::gpu_counters::record_counters(collector, &program, simulator);
         }
         if options.command.is_empty() {
             if options.verbose {

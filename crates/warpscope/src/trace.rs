@@ -69,7 +69,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let mut sink = Recording::new(file, path).context("cannot start the recording")?;
     begin(&mut sink, live, &options);
     let mut collector = prepared.collect(signals, sink);
-    collector.trace = Some(tracer);
+    collector.trace = Some(Box::new(tracer));
     let started = start(&mut collector, &options, &injection, kernel, user.as_ref());
     let child = started.inspect_err(|_| outputs.remove_recording())?;
     // Not before: the command must have the rights that it has without warpscope.

@@ -15,7 +15,6 @@ use symbols::Kept;
 use super::parts::Collector;
 use crate::{
     command::{limits, signals::Signals},
-    gpu_counters::Readings,
     handover::Handovers,
     process::{images::Images, procfs, reused::Reused, scans::Scans, thread_ids::ThreadIds},
     sessions::Sessions,
@@ -152,10 +151,7 @@ impl Prepared {
             unwinding: self.unwinding,
             pythons: self.pythons,
             trace: None,
-            handles: None,
-            events: None,
-            memory: None,
-            gpu_counters: Readings::default(),
+            sources: Vec::new(),
             handovers: self.handovers,
             sessions: self.sessions,
             reported: VecDeque::new(),
