@@ -55,6 +55,7 @@ mod sampling;
 mod several;
 mod signals;
 mod stalls;
+mod steps;
 mod stopped;
 mod sudo;
 mod support;

@@ -1,7 +1,7 @@
 //! Python functions replace the interpreter's own frames, in every installed version of CPython; the output names those that are
 //! not installed.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, process::Command};
 
 use serde_json::Value;
 
@@ -32,6 +32,24 @@ fn stacks(events: &[Value]) -> HashMap<u64, Vec<String>> {
     };
     let stacks = events.iter().filter(|event| event["type"] == "stack");
     stacks.map(|stack| (number(stack, "stack"), names(&stack["frames"]))).collect()
+}
+
+/// Check that a program file that contains Python has Python frames from its first instruction on: no sample shows the interpreter's
+/// loop instead.
+#[test]
+fn interpreters_are_known_before_they_start() {
+    const PYTHON: &str = "/usr/bin/python3";
+    let libraries = Command::new("ldd").arg(PYTHON).output().expect("ldd runs");
+    if String::from_utf8_lossy(&libraries.stdout).contains("libpython") {
+        return not_covered("interpreters known before they start: /usr/bin/python3 has its interpreter in a library");
+    }
+    let scene = Scene::new();
+    let command = format!("{PYTHON} {} 0.1", script("busy.py"));
+    Ended::of(&mut scene.record("--cpu-only -q -F 4999 -o x.folded", &command)).exits(0);
+    let folded = scene.read("x.folded");
+    assert!(folded.contains("spin (busy.py:"), "{folded}");
+    let unknown: Vec<&str> = folded.lines().filter(|line| line.contains(";_PyEval_EvalFrame")).collect();
+    assert!(unknown.is_empty(), "{unknown:#?}");
 }
 
 /// Check that each launch's stack has exactly the Python frames that the interpreter itself reports, with their lines, and native
@@ -80,7 +98,7 @@ fn launches_have_exact_python_stacks() {
 fn python_may_be_closed_by_its_host() {
     let library = |python: Python| {
         let script = "import sysconfig as s; print(s.get_config_var('LIBDIR') + '/' + s.get_config_var('INSTSONAME'))";
-        let output = std::process::Command::new(&python.path).args(["-c", script]).output().ok()?;
+        let output = Command::new(&python.path).args(["-c", script]).output().ok()?;
         let path = String::from_utf8(output.stdout).ok()?.trim().to_owned();
         (path.contains(".so") && std::path::Path::new(&path).is_file()).then_some(path)
     };

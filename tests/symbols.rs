@@ -1,10 +1,11 @@
 //! Function names from every source: debug files, files that are deleted or replaced by the end, maps written by JIT compilers;
 //! and line numbers.
 
-use std::{fs, process::Command};
+use std::{collections::HashMap, fs, process::Command};
 
 use crate::support::{
     Ended, Scene, folded,
+    jsonl::Events,
     oracle::Walk,
     program,
     programs::{run, sources},
@@ -214,30 +215,42 @@ fn maps(events: &str) -> Vec<Map> {
 }
 
 /// Check that the functions of Python's own perf support (`-X perf`, from 3.12 on) are shown with `--no-python`, and not in
-/// addition to the Python functions.
+/// addition to the Python functions. They stand for Python functions only in samples of the time before the process's interpreter
+/// was found, which have no Python frames.
 #[test]
 fn perf_support_of_python_is_not_shown_twice() {
     let script = sources().join("programs/busy.py").canonicalize().expect("it is there");
     for python in installed_of(12..=14, "CPython's perf support") {
-        let shown = |options: &str| {
+        let recorded = |options: &str| {
             let scene = Scene::new();
             let command = format!("{python} -X perf {} 0.3", script.display());
             let options = format!("--cpu-only -q -F 499 -o x.folded -o x.jsonl {options}");
             Ended::of(&mut scene.record(&options, &command)).exits(0);
             let _maps = maps(&scene.read("x.jsonl"));
-            scene.read("x.folded")
+            (scene.read("x.folded"), Events::read(&scene.read("x.jsonl")))
         };
         let stand_in = format!("py::spin:{}", script.display());
-        let native = shown("--no-python");
+        let (native, _) = recorded("--no-python");
         assert!(native.contains(&stand_in) && !native.contains("spin (busy.py:"), "{python}: {native}");
-        let merged = shown("");
+        let (merged, events) = recorded("");
         assert!(merged.contains("spin (busy.py:"), "{python}: {merged}");
-        // It may be the innermost frame: the function is being called, and has no Python frame yet.
-        for line in folded::read(&merged) {
-            let place = line.frames.iter().position(|frame| *frame == stand_in);
-            let caller_is_it = |place: usize| place > 0 && line.frames[place - 1].starts_with("spin (busy.py:");
-            let fine = place.is_none_or(|place| place + 1 == line.frames.len() && !caller_is_it(place));
-            assert!(fine, "{python}: {:?}", line.frames);
+        let has_python = |frames: &[&str]| frames.iter().any(|frame| frame.contains(" (busy.py:"));
+        let mut found: HashMap<u64, u64> = HashMap::new();
+        for sample in events.of("sample").filter(|sample| has_python(&events.frames(number(sample, "stack")))) {
+            let (pid, time) = (number(sample, "pid"), number(sample, "ts_ns"));
+            found.entry(pid).and_modify(|first| *first = time.min(*first)).or_insert(time);
+        }
+        for sample in events.of("sample") {
+            let frames = events.frames(number(sample, "stack"));
+            let Some(place) = frames.iter().position(|frame| *frame == stand_in) else { continue };
+            if has_python(&frames) {
+                // It may be the innermost frame: the function is being called, and has no Python frame yet.
+                let caller_is_it = place > 0 && frames[place - 1].starts_with("spin (busy.py:");
+                assert!(place + 1 == frames.len() && !caller_is_it, "{python}: {frames:?}");
+            } else {
+                let found = found.get(&number(sample, "pid"));
+                assert!(found.is_none_or(|found| number(sample, "ts_ns") < *found), "{python}: {sample} {frames:?}");
+            }
         }
     }
 }

@@ -3,7 +3,8 @@
 //! A chunk is read only if its checksum is right, so each input is read twice: as a file, and as the payload of a valid chunk.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
-use export::{Flames, Format, View};
+use analysis::{Flames, View};
+use export::Format;
 use model::{
     fold::Fold,
     recording::{MAGIC, Reader, VERSION},
@@ -31,13 +32,13 @@ fn read(file: &[u8]) -> Option<usize> {
     let mut profile = fold.finish();
     symbols::name_kernels(&mut profile);
     let mut events = || {
-        let events: export::Events<'_> = Box::new(Reader::new(file).expect("it was read before"));
+        let events: analysis::Events<'_> = Box::new(Reader::new(file).expect("it was read before"));
         Ok(events)
     };
     // A single format is fast enough for thousands of inputs a second.
     let format = Format::ALL[file.len() % Format::ALL.len()];
     if format == Format::Recording {
-        export::report(&Flames::new(&profile), &mut events, false, 100).expect("a profile can be summarised");
+        terminal::report(&Flames::new(&profile), &mut events, false, 100).expect("a profile can be summarised");
     } else if format == Format::Parquet {
         let events = events().expect("it was read before");
         let written =

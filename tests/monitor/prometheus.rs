@@ -127,7 +127,7 @@ fn prometheus_queries_are_exact() {
 #[test]
 fn dashboard_panels_have_data_and_alerts_fire() {
     let scene = Scene::new();
-    let fake = programs::sources().join("../crates/nvml/tests/fake.c");
+    let fake = programs::sources().join("../crates/gpu_counters/tests/nvml.c");
     let library = scene.path("libnvidia-ml.so.1");
     programs::run(Command::new("cc").args(["-shared", "-fPIC", "-w", "-o"]).args([&library, &fake]));
     let mut command = scene.warpscope(&["monitor", "--metrics-addr", "127.0.0.1:0", "--display-interval", "0"]);

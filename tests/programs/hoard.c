@@ -9,6 +9,7 @@
  *                                 kernels of its own with these stacks, until the program has ended
  *   hoard stacks FILE             launches a kernel 200,000 times, each time from another call path
  *   hoard threads FILE            starts 160,000 threads, each with a name
+ *   hoard mappings FILE           maps itself as code 200,000 times, one at a time
  *
  * Creates FILE once it has begun. DIRECTORY contains libtorch_cpu.so and can be written to. Prints `done`. */
 #define _GNU_SOURCE
@@ -27,7 +28,7 @@
 #include "session.h"
 
 enum { MAPPINGS = 20000, FORKS = 1000, ENGINES = 400, RENAMING = 4, TALKING = 8, PAGE = 4096 };
-enum { LAUNCHES = 200000, LEVELS = 40, THREADS = 160000 };
+enum { LAUNCHES = 200000, LEVELS = 40, THREADS = 160000, REMAPPINGS = 200000 };
 enum { KERNELS = 4000000, NAMES = 60000, SLOTS = 1 << 14, MEMORY = 4096 + SLOTS * 64, NAME = 64, KERNEL = 2, LAUNCH_KERNEL = 1, RATE = 15 };
 
 static void begun(const char *file) { close(open(file, O_CREAT | O_WRONLY, 0666)); }
@@ -252,6 +253,15 @@ static void threads(const char *ready) {
         if (pthread_create(&thread, NULL, name_thread, (void *)(intptr_t)i) || pthread_join(thread, NULL)) fail("thread");
 }
 
+static void mappings(const char *ready) {
+    int file = open("/proc/self/exe", O_RDONLY);
+    begun(ready);
+    for (int i = 0; i < REMAPPINGS; i++) {
+        void *code = mmap(NULL, PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0);
+        if (code == MAP_FAILED || munmap(code, PAGE)) fail("mmap");
+    }
+}
+
 int main(int count, char **arguments) {
     if (count < 3) return 2;
     const char *ready = realpath(".", NULL);
@@ -263,6 +273,7 @@ int main(int count, char **arguments) {
     if (!strcmp(arguments[1], "events")) events(path);
     if (!strcmp(arguments[1], "stacks")) stacks(path);
     if (!strcmp(arguments[1], "threads")) threads(path);
+    if (!strcmp(arguments[1], "mappings")) mappings(path);
     if (!strcmp(arguments[1], "foreign")) foreign(path, arguments + 3);
     puts("done");
     return 0;

@@ -84,6 +84,11 @@ fn short_calls_are_left_out_of_events_only() {
     let drawn = chrome["traceEvents"].as_array().expect("events").iter().filter(|event| event["cat"] == "call");
     assert_eq!(drawn.filter(|event| event["ph"] == "X").count(), 0);
 
+    Ended::of(&mut scene.record("--sim -q -o r.wscope", &program("calls"))).exits(0);
+    let run =
+        Ended::of(&mut scene.warpscope(&["export", "r.wscope", "--min-duration", "1h", "-o", "r.jsonl"])).exits(0);
+    assert!(!run.err().contains("--min-duration"), "a recording without calls: {}", run.err());
+
     Ended::of(&mut scene.warpscope(&["export", "t.wscope", "--phases", "begin-end", "-o", "be.jsonl"])).exits(0);
     let halves = lines(&scene.read("be.jsonl"));
     assert_eq!((phases(&halves, "X"), phases(&halves, "E")), (0, calls));

@@ -2,15 +2,15 @@
 //!
 //! The Rust side of `bpf/shared/python.h`.
 
-use std::mem::offset_of;
+use std::{fs::Metadata, mem::offset_of, os::unix::fs::MetadataExt};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapMut};
 
 use crate::contract::{
-    self,
+    self, bytes_of,
     types::{
-        limit, python_code_record, python_frame, python_frame_flag, python_kind, python_stack_flag,
-        python_stack_record, python_text,
+        limit, python_code_record, python_frame, python_frame_flag, python_kind, python_program, python_program_key,
+        python_stack_flag, python_stack_record, python_text,
     },
 };
 
@@ -34,7 +34,7 @@ pub use crate::contract::types::python_process as PythonProcess;
 
 impl PartialEq for PythonProcess {
     fn eq(&self, other: &Self) -> bool {
-        contract::bytes_of(self) == contract::bytes_of(other)
+        bytes_of(self) == bytes_of(other)
     }
 }
 
@@ -45,16 +45,30 @@ const LOADED: u32 = 1 << 31;
 #[derive(Debug)]
 pub struct PythonMaps {
     processes: MapHandle,
+    programs: MapHandle,
 }
 
 impl PythonMaps {
-    pub(crate) fn new(processes: &MapMut<'_>) -> Result<Self, libbpf_rs::Error> {
-        Ok(Self { processes: processes.try_into()? })
+    pub(crate) fn new(processes: &MapMut<'_>, programs: &MapMut<'_>) -> Result<Self, libbpf_rs::Error> {
+        Ok(Self { processes: processes.try_into()?, programs: programs.try_into()? })
+    }
+
+    /// Declares a program file: what executes it from now on has Python frames at once. `process` has the addresses of the file, and
+    /// `code` is the lowest one of its code. The file must stay open: another one could get its inode.
+    pub fn declare_program(&self, file: &Metadata, code: u64, process: &PythonProcess) -> Result<(), libbpf_rs::Error> {
+        let program = python_program { code, process: *process };
+        self.programs.update(bytes_of(&program_key(file)), bytes_of(&program), MapFlags::ANY)
+    }
+
+    /// Takes the declaration of a program file back.
+    pub fn forget_program(&self, file: &Metadata) {
+        // There may have been no room for it.
+        let _ = self.programs.delete(bytes_of(&program_key(file)));
     }
 
     /// Declares an image: from now on its Python frames are read, and those of its children.
     pub fn declare(&self, image: u32, process: &PythonProcess) -> Result<(), libbpf_rs::Error> {
-        self.processes.update(&image.to_ne_bytes(), contract::bytes_of(process), MapFlags::ANY)
+        self.processes.update(&image.to_ne_bytes(), bytes_of(process), MapFlags::ANY)
     }
 
     /// Declares a process that has loaded CUDA, for the image that its first call creates.
@@ -72,6 +86,11 @@ impl PythonMaps {
         // A child of an image that was never declared has no entry.
         let _ = self.processes.delete(&image.to_ne_bytes());
     }
+}
+
+fn program_key(file: &Metadata) -> python_program_key {
+    let (major, minor) = (libc::major(file.dev()), libc::minor(file.dev()));
+    python_program_key { device: u64::from(major << 20 | minor), inode: file.ino() }
 }
 
 /// One Python frame.
@@ -185,7 +204,7 @@ mod tests {
             let mut code = python_code_record::default();
             code.name_room[..bytes.len()].copy_from_slice(bytes);
             code.name = python_text { bytes: bytes.len() as u16, width, truncated };
-            PythonCode::parse(contract::bytes_of(&code)).expect("a code object").name
+            PythonCode::parse(bytes_of(&code)).expect("a code object").name
         };
         assert_eq!(name(b"caf\xe9", 1, 0), "caf\u{e9}");
         assert_eq!(name(&[0x16, 0x04, b'x', 0], 2, 0), "\u{416}x");

@@ -255,7 +255,7 @@ impl Recorder {
 
     /// Returns the map of Python processes.
     pub fn python_maps(&self) -> Result<PythonMaps> {
-        PythonMaps::new(&self.skel.maps.python_processes)
+        PythonMaps::new(&self.skel.maps.python_processes, &self.skel.maps.python_programs)
             .map_err(|source| Error::Map { what: "set up the reading of Python frames", source })
     }
 

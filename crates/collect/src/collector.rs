@@ -5,6 +5,7 @@
 //!   attach    follows running processes, and records their GPU activity
 //!   run       waits, until the command or the time ends
 //!   gather    one round: reads every source, in the order that matters
+//!   follow    follows processes: what begins, maps files and ends
 //!   records   converts records of the BPF programs to events
 //!   reported  takes the launches that threads reported by themselves, in order with the records
 //!   forget    removes stacks that are no longer needed
@@ -13,6 +14,7 @@
 
 mod attach;
 mod finish;
+mod follow;
 mod forget;
 mod gather;
 mod parts;

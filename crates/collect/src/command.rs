@@ -7,5 +7,6 @@ pub mod random;
 pub mod setup;
 pub mod signals;
 pub mod target;
-pub mod user;
 pub mod workspace;
+
+pub use sandbox::user;

@@ -5,13 +5,15 @@ pub mod spec;
 
 use std::{
     collections::HashMap,
+    ffi::OsString,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context, bail};
-use bpf::{HitKey, HitProbe, HitRecord, HitSum, MAX_HIT_POINTS, Recorder, WAIT_REASONS};
+use bpf::{HitKey, HitProbe, HitRecord, HitSum, Losses, MAX_HIT_POINTS, Record, Recorder, WAIT_REASONS};
 use model::event::{
-    Counter, CounterId, CounterPoint, Event, Hits, Mapping, Note, OFF_CPU, PointId, ProcessId, StackId, Unit,
+    Counter, CounterId, CounterPoint, Event, Hits, LossCause, Mapping, Note, OFF_CPU, PointId, ProcessId, StackId,
+    Unit, Wait,
 };
 
 use crate::{
@@ -19,7 +21,10 @@ use crate::{
         file::{self, Identity, Stamp},
         search,
     },
+    collector::Collector,
     process::procfs,
+    sink::Sink,
+    source::{Around, Parts, Source},
 };
 use places::Place;
 pub(crate) use places::usdt_argument;
@@ -50,9 +55,28 @@ struct Watched {
     refusal: Option<String>,
 }
 
+/// Counts these events from now on, and adds up the time off the CPU.
+pub fn count<S: Sink>(
+    collector: &mut Collector<S>,
+    specs: Vec<Spec>,
+    off_cpu: bool,
+    program: &OsString,
+    simulator: Option<&Path>,
+) -> anyhow::Result<()> {
+    if specs.is_empty() && !off_cpu {
+        return Ok(());
+    }
+    let Parts { recorder, sink, .. } = collector.parts();
+    let push = &mut |event| sink.push(&event);
+    let mut events = Events::new(specs, off_cpu, push);
+    events.watch(search::program(program).as_deref(), simulator, recorder, push)?;
+    collector.add(events);
+    Ok(())
+}
+
 impl Events {
     /// Announces the events, and the time off the CPU if it is recorded; nothing is watched yet.
-    pub fn new(specs: Vec<Spec>, off_cpu: bool, push: &mut dyn FnMut(Event)) -> Self {
+    fn new(specs: Vec<Spec>, off_cpu: bool, push: &mut dyn FnMut(Event)) -> Self {
         for (spec, id) in specs.iter().zip(0..) {
             push(Event::Counter(Counter {
                 id: CounterId(id),
@@ -69,7 +93,7 @@ impl Events {
 
     /// Watches what exists before the command starts: tracepoints, files by path, and libraries on the loader's search
     /// path. An event that can certainly never occur is rejected.
-    pub fn watch(
+    fn watch(
         &mut self,
         program: Option<&Path>,
         simulator: Option<&Path>,
@@ -106,16 +130,8 @@ impl Events {
         Ok(())
     }
 
-    /// Returns the files with watched places.
-    pub fn watched_files(&self) -> &[PathBuf] {
-        &self.watched
-    }
-
-    /// Handles a file mapped by a process: watches the events that can occur in it from now on.
-    pub fn mapped(&mut self, mapping: &Mapping, pid: u32, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
-        if !self.wants(&mapping.path) {
-            return;
-        }
+    /// Watches the events that can occur in a file mapped by a process from now on.
+    fn watch_mapped(&mut self, mapping: &Mapping, pid: u32, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
         let place = procfs::mapped_file(pid, mapping.start, mapping.end);
         let before: Vec<usize> = self.specs.iter().map(|watched| watched.places).collect();
         let mut watched = self.watch_file(&place, &mapping.path, recorder, push);
@@ -235,45 +251,103 @@ impl Events {
         Ok(())
     }
 
-    /// Handles a new key, or a hit that did not fit into the kernel's map. Its stack has the id `stack`.
-    pub fn hit(&mut self, hit: &HitRecord, stack: StackId, push: &mut dyn FnMut(Event)) {
+    /// Handles a new key, or a hit that did not fit into the kernel's map.
+    fn hit(&mut self, hit: &HitRecord, around: &mut dyn Around) {
+        let stack = stack(&hit.key, hit.time, around);
         if hit.sum.count > 0 {
-            push(hits(&hit.key, stack, hit.sum));
+            around.push(hits(&hit.key, stack, hit.sum));
         } else {
             self.keys.entry(hit.key).or_insert((stack, HitSum::default()));
         }
     }
 
-    /// Returns the stack of an announced key.
-    pub fn stack(&self, key: &HitKey) -> Option<StackId> {
-        self.keys.get(key).map(|(stack, _)| *stack)
-    }
-
-    /// Handles the current sum of a key: passes on what was added since the last call.
-    pub fn sum(&mut self, key: HitKey, stack: StackId, sum: HitSum, push: &mut dyn FnMut(Event)) {
-        let (stack, passed_on) = self.keys.entry(key).or_insert((stack, HitSum::default()));
-        let new = HitSum {
-            count: sum.count.saturating_sub(passed_on.count),
-            weight: sum.weight.saturating_sub(passed_on.weight),
-            outside: sum.outside.saturating_sub(passed_on.outside),
-        };
-        if new != HitSum::default() {
-            *passed_on = sum;
-            push(hits(&key, *stack, new));
+    /// Passes on what was added to the sums since the last call. A key that has not been announced yet is deferred, unless this
+    /// is the last call.
+    fn sums(&mut self, last: bool, around: &mut dyn Around) {
+        for (key, sum) in around.parts().recorder.hit_sums() {
+            if last && !self.keys.contains_key(&key) {
+                self.keys.insert(key, (stack(&key, bpf::now(), around), HitSum::default()));
+            }
+            let Some((stack, passed_on)) = self.keys.get_mut(&key) else { continue };
+            let new = HitSum {
+                count: sum.count.saturating_sub(passed_on.count),
+                weight: sum.weight.saturating_sub(passed_on.weight),
+                outside: sum.outside.saturating_sub(passed_on.outside),
+            };
+            if new != HitSum::default() {
+                *passed_on = sum;
+                around.push(hits(&key, *stack, new));
+            }
         }
     }
 
     /// Reports the events that were never watched.
-    pub fn finish(&self, push: &mut dyn FnMut(Event)) {
+    fn note_unwatched(&self, around: &mut dyn Around) {
         for watched in self.specs.iter().filter(|watched| watched.places == 0) {
             let Some(library) = watched.spec.kind.library() else { continue };
             let why = match &watched.refusal {
                 Some(refusal) => refusal.clone(),
                 None => format!("no process loaded a file called {}", library.display()),
             };
-            push(Event::Note(Note { text: format!("event {} was not recorded: {why}", watched.spec.name) }));
+            around.note(format!("event {} was not recorded: {why}", watched.spec.name));
         }
     }
+}
+
+impl Source for Events {
+    fn watched_files(&self) -> Option<&[PathBuf]> {
+        Some(&self.watched)
+    }
+
+    fn mapped(&mut self, mapping: &Mapping, pid: u32, around: &mut dyn Around) {
+        if self.wants(&mapping.path) {
+            let Parts { recorder, sink, .. } = around.parts();
+            self.watch_mapped(mapping, procfs::in_proc(pid), recorder, &mut |event| sink.push(&event));
+        }
+    }
+
+    fn take(&mut self, record: Record, around: &mut dyn Around) -> Option<Record> {
+        match record {
+            Record::Hit(hit) => self.hit(&hit, around),
+            Record::Wait(wait) => {
+                let stack = stack(&wait.key, wait.time, around);
+                let (process, reason) = (ProcessId(wait.key.image), PointId(wait.key.point));
+                around.push(Event::Wait(Wait {
+                    process,
+                    tid: wait.tid,
+                    start: wait.time,
+                    end: wait.end,
+                    stack,
+                    reason,
+                }));
+            }
+            other => return Some(other),
+        }
+        None
+    }
+
+    fn each_second(&mut self, around: &mut dyn Around) {
+        self.sums(false, around);
+    }
+
+    fn stop(&mut self, around: &mut dyn Around) {
+        if let Err(error) = around.parts().recorder.end_waits() {
+            around.note(format!("threads that still waited at the end are missing: {error}"));
+        }
+    }
+
+    fn finish(&mut self, around: &mut dyn Around) {
+        self.sums(true, around);
+        self.note_unwatched(around);
+    }
+
+    fn losses(&self, recorder: &Recorder, losses: &Losses) -> Vec<(LossCause, u64)> {
+        vec![(LossCause::Hits, losses.hits + recorder.hits_missed()), (LossCause::RingWaits, losses.waits)]
+    }
+}
+
+fn stack(key: &HitKey, time: u64, around: &mut dyn Around) -> StackId {
+    around.stack(key.image, (key.stack, key.python), None, time)
 }
 
 /// Declares the time off the CPU, with a place for each reason; returns their number.

@@ -1,128 +1,42 @@
-//! Counters of GPUs, as events: their energy from NVML, and how busy their parts are, from CUPTI's PM sampling or NVML's
-//! performance monitors (GPM).
+//! Counters of GPUs as a source: their energy, and how busy their parts are.
 
-use std::{ffi::OsString, path::Path, time::Duration};
+use std::{ffi::OsString, path::Path};
 
-use model::event::{Energy, Event, Gpm, Note, Uuid};
-use nvml::{GpmReading, Meter, Nvml, Reading};
+use gpu_counters::Readings;
 
 use crate::{
-    sampler::{self, Choice, Sampler},
-    simulated,
+    calls::search,
+    collector::Collector,
+    sink::Sink,
+    source::{Around, Source},
 };
 
-/// How often NVML is read. Energy counters of real GPUs change every 20 to 100 ms, and GPM measures means over intervals of
-/// this order.
-const INTERVAL: Duration = Duration::from_millis(100);
-
-/// What is read.
-#[derive(Default)]
-pub struct Readings {
-    energy: Option<Meter<Reading>>,
-    gpm: Option<Meter<GpmReading>>,
-    sampler: Option<Sampler>,
-}
-
-impl Readings {
-    /// Starts to read energy, with the NVML of the simulated GPU if there is one. The error says what is missing.
-    pub fn start_energy(&mut self, simulator: Option<&Path>) -> Result<(), String> {
-        let nvml = open(simulator)?;
-        self.energy = Some(Meter::start(INTERVAL, move || nvml.energy())?);
-        Ok(())
-    }
-
-    /// Starts to sample counters, or to read performance monitors. Notes say why one or both are missing.
-    pub fn start_counters(&mut self, program: &OsString, simulator: Option<&Path>, push: &mut dyn FnMut(Event)) {
-        let choice = Choice::for_program(program, simulator);
-        let sampler = choice.and_then(|choice| Sampler::start(&choice, push));
-        let why = match sampler {
-            Ok(sampler) => {
-                self.sampler = Some(sampler);
-                return;
-            }
-            Err(why) => why,
-        };
-        let text = match self.start_gpm(simulator) {
-            Ok(()) => format!("counters come from NVML (GPM), and kernels get no verdict: {why}"),
-            Err(missing) => format!("counters were not recorded: {why}; and {missing}"),
-        };
-        push(Event::Note(Note { text }));
-    }
-
-    /// Starts to read performance monitors.
-    fn start_gpm(&mut self, simulator: Option<&Path>) -> Result<(), String> {
-        let mut nvml = open(simulator)?;
-        self.gpm = Some(Meter::start(INTERVAL, move || nvml.gpm())?);
-        Ok(())
-    }
-
-    /// Passes on the readings since the last call.
-    pub fn take(&mut self, push: &mut dyn FnMut(Event)) {
-        for Reading { uuid, time, millijoules } in self.energy.iter().flat_map(Meter::take) {
-            if let Some(gpu) = Uuid::parse(&uuid) {
-                push(Event::Energy(Energy { gpu, time, millijoules }));
-            }
-        }
-        for GpmReading { uuid, start, end, values } in self.gpm.iter().flat_map(Meter::take) {
-            if let Some(gpu) = Uuid::parse(&uuid) {
-                let values = values.into_iter().map(|(metric, value)| (metric, (value * 1000.0) as u64)).collect();
-                push(Event::Gpm(Gpm { gpu, start, end, values }));
-            }
-        }
-        if let Some(sampler) = &mut self.sampler {
-            sampler.take(push);
-        }
-    }
-
-    /// Waits for the last readings, and passes them on. Returns the CPU time of processes that read them.
-    pub fn finish(mut self, push: &mut dyn FnMut(Event)) -> u64 {
-        let sampling_ns = self.sampler.take().map_or(0, |sampler| sampler.finish(push));
-        self.energy.iter_mut().for_each(Meter::stop);
-        self.gpm.iter_mut().for_each(Meter::stop);
-        self.take(push);
-        sampling_ns
+/// Records the energy of GPUs from now on. Without it, the recording says why.
+pub fn record_energy<S: Sink>(collector: &mut Collector<S>, simulator: Option<&Path>) {
+    match Readings::energy(simulator) {
+        Ok(readings) => collector.add(readings),
+        Err(error) => collector.note(format!("energy was not recorded: {error}")),
     }
 }
 
-/// Says what to do if another tool uses the counters of a GPU that the program sees. `None` if none does, or if that is not
-/// known.
-pub fn used_by_others(program: &OsString, simulator: Option<&Path>) -> Option<String> {
-    sampler::used_by_others(&Choice::for_program(program, simulator).ok()?)
+/// Records how busy the parts of GPUs are from now on. Without that, the recording says why.
+pub fn record_counters<S: Sink>(collector: &mut Collector<S>, program: &OsString, simulator: Option<&Path>) {
+    let program = search::program(program);
+    let readings = Readings::counters(program.as_deref(), simulator, &mut |event| collector.sink.push(&event));
+    readings.into_iter().for_each(|readings| collector.add(readings));
 }
 
-/// Opens NVML: that of the simulated GPU if there is one.
-fn open(simulator: Option<&Path>) -> Result<Nvml, String> {
-    match simulator {
-        Some(_) => {
-            let library = simulated::library("libnvidia-ml.so.1");
-            Nvml::open_at(&library.map_err(|error| format!("cannot load the simulated NVML: {error}"))?)
-        }
-        None => Nvml::open(),
+impl Source for Readings {
+    fn gather(&mut self, around: &mut dyn Around) -> bool {
+        self.take(&mut |event| around.push(event));
+        false
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use model::gpu_counters::{CounterUnit, Source};
-    use pm::metrics::{Kind, METRICS};
+    fn end(&mut self, around: &mut dyn Around) {
+        self.finish(&mut |event| around.push(event));
+    }
 
-    /// Check that the process that samples and the recording number metrics alike.
-    #[test]
-    fn metrics_have_the_same_numbers() {
-        assert_eq!(METRICS.len(), model::gpu_counters::pm::COUNT);
-        for (number, (name, kind)) in METRICS.into_iter().enumerate() {
-            let (shown, unit) = Source::Pm.metric(number as u32).expect("a metric");
-            assert_eq!(kind == Kind::Percent, unit == CounterUnit::Percent, "{name:?} {shown}");
-            let word = name.to_string_lossy().split("__").next().map(str::to_owned).unwrap_or_default();
-            let about = match word.as_str() {
-                "sm" => ["SM", "tensor", "instructions", "warps"].as_slice(),
-                "dram" => &["DRAM"],
-                "gr" => &["graphics"],
-                "pcie" => &["PCIe"],
-                "nvlrx" => &["NVLink received"],
-                _ => &["NVLink sent"],
-            };
-            assert!(about.iter().any(|start| shown.starts_with(start)), "{name:?} is not {shown}");
-        }
+    fn child_ns(&self) -> u64 {
+        self.cpu_ns()
     }
 }

@@ -10,11 +10,11 @@
 //!   shared_memory  files in memory that processes map, too
 //!   stacks    unwind tables for the kernel's walker; stacks walked here; Python frames
 //!   calls     functions that are traced, one by one or summed up
+//!   source    what these have in common, which an option adds to a recording:
 //!   events    what `--event` names, counted by stack
 //!   memory    what allocates and frees GPU memory
 //!   gpu_counters  the energy of GPUs, and how busy their parts are
-//!   sampler   the process that samples the latter with CUPTI
-//!   disassembly, sources  the instructions and source lines of kernels, for `--stalls`
+//!   disassembly, source_lines  the instructions and source lines of kernels, for `--stalls`
 //!   flight    the recent past, written when something happens
 //!   handover  work that one thread handed to another
 //!   collector the loop that waits for all of these, in the order that matters
@@ -31,14 +31,13 @@ pub mod flight;
 pub mod gpu_counters;
 mod handover;
 mod injector;
-mod memory;
+pub mod memory;
 pub mod process;
-pub mod sampler;
 pub mod sessions;
 mod shared_memory;
-mod simulated;
 pub mod sink;
-mod sources;
+mod source;
+mod source_lines;
 pub mod stacks;
 
 pub use collector::{Collected, Collector, Cost, Limits, Options, Prepared, Until};

@@ -10,14 +10,18 @@
 
 use std::{
     collections::HashMap,
+    ffi::OsString,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context, bail};
-use bpf::{HitWeight, MAX_TENSOR_POINTS, Recorder, TensorPoint, TensorProbe, calls::Gather};
+use bpf::{
+    HitWeight, Losses, MAX_TENSOR_POINTS, Record, Recorder, TensorChange, TensorPoint, TensorProbe, TensorRecord,
+    calls::Gather,
+};
 use cuda::{calls::Space, memory::Action};
 use elf::Budget;
-use model::event::{Event, Mapping, Note};
+use model::event::{Event, LossCause, Mapping, ProcessId, Shutdown, Tensor, TensorFreed};
 use probes::{Cost, Usdt};
 use text::pattern::Selection;
 
@@ -29,8 +33,11 @@ use crate::{
         tracer::Tracer,
         wanted::Wanted,
     },
+    collector::Collector,
     events::usdt_argument,
     process::procfs,
+    sink::Sink,
+    source::{Around, Source},
 };
 
 /// The library with PyTorch's allocator, and the provider of its tracepoints.
@@ -45,7 +52,7 @@ const MOST_NOTES: u32 = 20;
 
 /// The probed files.
 #[derive(Debug)]
-pub struct Memory {
+struct Memory {
     /// Inspected files.
     files: HashMap<Identity, Stamp>,
     /// Files with probes.
@@ -53,6 +60,22 @@ pub struct Memory {
     points: u32,
     /// The remaining number of notes: a process may map any number of files.
     notes_left: u32,
+}
+
+/// Records who allocates and frees GPU memory from now on.
+pub fn record<S: Sink>(
+    collector: &mut Collector<S>,
+    program: &OsString,
+    simulator: Option<&Path>,
+) -> anyhow::Result<()> {
+    let trace = tracer(collector.recorder.can_watch_many())?;
+    collector.watch_calls(trace, program, simulator)?;
+    let mut memory = Memory::default();
+    collector.recorder.open_calls(false);
+    memory.watch(search::program(program).as_deref(), simulator, &mut collector.recorder);
+    collector.recorder.open_calls(true);
+    collector.add(memory);
+    Ok(())
 }
 
 impl Default for Memory {
@@ -63,7 +86,7 @@ impl Default for Memory {
 
 impl Memory {
     /// Probes what the program is likely to load, before it runs.
-    pub fn watch(&mut self, program: Option<&Path>, simulator: Option<&Path>, recorder: &mut Recorder) {
+    fn watch(&mut self, program: Option<&Path>, simulator: Option<&Path>, recorder: &mut Recorder) {
         let directories = search::directories(program, simulator);
         let mut files = search::files(&directories, wants);
         files.extend(program.map(Path::to_owned));
@@ -75,36 +98,6 @@ impl Memory {
                 // be probed is reported when a process maps it.
                 let _ = self.watch_file(&real, &name, recorder);
             }
-        }
-    }
-
-    /// Returns the files with probes.
-    pub fn watched_files(&self) -> &[PathBuf] {
-        &self.watched
-    }
-
-    /// Handles a file mapped by a process.
-    pub fn mapped(&mut self, mapping: &Mapping, pid: u32, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
-        if !wants(&mapping.path) {
-            return;
-        }
-        let place = procfs::mapped_file(pid, mapping.start, mapping.end);
-        let mut watched = self.watch_file(&place, &mapping.path, recorder);
-        if watched.is_err() && !place.exists() {
-            watched = self.watch_file(mapping.path.as_ref(), &mapping.path, recorder);
-        }
-        let late = bpf::now().saturating_sub(mapping.time) as f64 / 1e6;
-        let text = match watched {
-            Ok(true) if is_allocator(&mapping.path) => format!(
-                "{} was probed {late:.1} ms after it was mapped: tensors allocated before that are missing",
-                mapping.path
-            ),
-            Ok(_) => return,
-            Err(error) => format!("tensors are not recorded: {}: {error:#}", mapping.path),
-        };
-        if self.notes_left > 0 {
-            self.notes_left -= 1;
-            push(Event::Note(Note { text }));
         }
     }
 
@@ -136,6 +129,56 @@ impl Memory {
         }
         self.files.insert(identity, stamp);
         Ok(!probes.is_empty())
+    }
+}
+
+impl Source for Memory {
+    fn watched_files(&self) -> Option<&[PathBuf]> {
+        Some(&self.watched)
+    }
+
+    fn mapped(&mut self, mapping: &Mapping, pid: u32, around: &mut dyn Around) {
+        if !wants(&mapping.path) {
+            return;
+        }
+        let recorder = around.parts().recorder;
+        let place = procfs::mapped_file(procfs::in_proc(pid), mapping.start, mapping.end);
+        let mut watched = self.watch_file(&place, &mapping.path, recorder);
+        if watched.is_err() && !place.exists() {
+            watched = self.watch_file(mapping.path.as_ref(), &mapping.path, recorder);
+        }
+        let late = bpf::now().saturating_sub(mapping.time) as f64 / 1e6;
+        let text = match watched {
+            Ok(true) if is_allocator(&mapping.path) => format!(
+                "{} was probed {late:.1} ms after it was mapped: tensors allocated before that are missing",
+                mapping.path
+            ),
+            Ok(_) => return,
+            Err(error) => format!("tensors are not recorded: {}: {error:#}", mapping.path),
+        };
+        if self.notes_left > 0 {
+            self.notes_left -= 1;
+            around.note(text);
+        }
+    }
+
+    fn take(&mut self, record: Record, around: &mut dyn Around) -> Option<Record> {
+        let Record::Tensor(TensorRecord { image, tid, time, change }) = record else { return Some(record) };
+        let process = ProcessId(image);
+        let event = match change {
+            TensorChange::Allocated { address, bytes, device, stack, python, cause } => {
+                let stack = around.stack(image, (stack, python), Some((cause, tid)), time);
+                Event::Tensor(Tensor { process, tid, time, device, address, bytes, stack })
+            }
+            TensorChange::Freed { address } => Event::TensorFreed(TensorFreed { process, tid, time, address }),
+            TensorChange::Shutdown => Event::Shutdown(Shutdown { process, time }),
+        };
+        around.push(event);
+        None
+    }
+
+    fn losses(&self, _: &Recorder, losses: &Losses) -> Vec<(LossCause, u64)> {
+        vec![(LossCause::RingTensors, losses.tensors)]
     }
 }
 
@@ -179,7 +222,7 @@ fn wants(path: &str) -> bool {
 }
 
 /// Creates a tracer of the calls that allocate and free GPU memory.
-pub fn tracer(can_watch_many: bool) -> anyhow::Result<Tracer> {
+fn tracer(can_watch_many: bool) -> anyhow::Result<Tracer> {
     let choice = Box::new(|name: &str, gather: Gather| {
         let call = cuda::call(name)?;
         let elsewhere = [Space::Host, Space::Registered, Space::Reserved, Space::Imported];

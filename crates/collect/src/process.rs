@@ -4,5 +4,6 @@ pub mod cpu_time;
 pub mod images;
 pub mod procfs;
 pub mod reused;
+pub mod scans;
 pub mod select;
 pub mod thread_ids;

@@ -54,7 +54,7 @@ const PACKETS: usize = 512;
 const PACKETS_OF_ONE: usize = 64;
 /// How long the welcome is delayed for unwind tables. The library waits twice as long.
 const MOST_DELAY: Duration = Duration::from_secs(10);
-const MOST_DELAY_OF_STARTED: Duration = Duration::from_millis(500);
+const MOST_DELAY_OF_STARTED: Duration = Duration::from_secs(1);
 /// The most launches read from memory per round, and per round and connection.
 const LAUNCHES: usize = 1 << 16;
 const LAUNCHES_OF_ONE: usize = 4096;

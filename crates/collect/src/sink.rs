@@ -20,7 +20,7 @@ use symbols::Kept;
 use self::room::Room;
 use crate::{
     disassembly::{self, Disassembly},
-    sources,
+    source_lines,
 };
 
 /// Returns the first event of a recording that begins now.
@@ -165,7 +165,7 @@ impl Recording {
         let symbols::Named { symbols, lines, mut notes, unread } = symbols::resolve(&profile, kept, options);
         let named = symbols.iter().map(|symbol| Event::Symbol(symbol.clone()));
         let located = lines.iter().map(|lines| Event::StallLines(lines.clone()));
-        let texts = sources::read(&lines);
+        let texts = source_lines::read(&lines);
         let source = texts.iter().map(|text| Event::SourceText(text.clone()));
         let Disassembly { texts: instructions, note } = disassembly::read(&profile, kept);
         notes.extend(note);

@@ -9,6 +9,7 @@
 mod args;
 mod call;
 mod capture;
+mod encode;
 mod parameters;
 mod payload;
 mod query;
@@ -23,6 +24,7 @@ use std::{collections::HashMap, sync::LazyLock};
 
 pub use call::Call;
 pub use capture::{Capture, DimsPlace, Launches, Payload, Sums, Way};
+pub use encode::{Encoded, Given};
 pub use parameters::Parameters;
 pub use query::is_query;
 pub use role::{Role, Space};

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 
 use names::{Names, name};
 
-pub use rm::{rm_class, rm_control};
+pub use rm::{rm_class, rm_control, rm_number};
 
 /// The offset of the command in the parameters of `NV_ESC_RM_CONTROL` (`NVOS54_PARAMETERS`), for [`rm_control`].
 pub const RM_CONTROL_COMMAND: usize = 8;
@@ -19,6 +19,9 @@ pub const RM_CONTROL_COMMAND: usize = 8;
 /// The offset of the class in the parameters of `NV_ESC_RM_ALLOC` (`NVOS21_PARAMETERS`, `NVOS64_PARAMETERS`), for
 /// [`rm_class`].
 pub const RM_ALLOC_CLASS: usize = 12;
+
+/// The name of all requests and devices beyond the limit of those that are counted separately.
+pub const OTHERS: &str = "[others]";
 
 /// A device file of NVIDIA's driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

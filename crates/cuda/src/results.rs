@@ -13,14 +13,15 @@ pub fn driver_result(code: u32) -> Option<&'static str> {
 /// Returns the name of the result of `function`. A code newer than the tables is shown as a type with its number,
 /// `CUresult 990`; `None` if the function does not return a status, or belongs to none of the four libraries.
 pub fn result(function: &str, code: u32) -> Option<Cow<'static, str>> {
-    let library = Library::returned_by(function)?;
-    let (kind, table) = match library {
-        Library::Driver => ("CUresult", DRIVER),
-        Library::Runtime => ("cudaError_t", RUNTIME),
-        Library::Nccl => ("ncclResult_t", NCCL),
-        Library::Cublas => ("cublasStatus_t", CUBLAS),
-    };
+    let (kind, table) = Library::returned_by(function)?.results();
     Some(name(table, code).map_or_else(|| Cow::Owned(format!("{kind} {code}")), Cow::Borrowed))
+}
+
+/// Returns the code of a result of `function` by its name: the inverse of [`result`].
+pub fn code(function: &str, result: &str) -> Option<u32> {
+    let (kind, table) = Library::returned_by(function)?.results();
+    let named = table.iter().find(|(_, name)| *name == result).map(|(code, _)| *code);
+    named.or_else(|| result.strip_prefix(kind)?.trim_start().parse().ok())
 }
 
 /// Whether `function` returns a status. A few return text, a size, a handle or nothing.
@@ -57,6 +58,16 @@ enum Library {
 }
 
 impl Library {
+    /// Returns the type of its results, and their names.
+    fn results(self) -> (&'static str, Names) {
+        match self {
+            Self::Driver => ("CUresult", DRIVER),
+            Self::Runtime => ("cudaError_t", RUNTIME),
+            Self::Nccl => ("ncclResult_t", NCCL),
+            Self::Cublas => ("cublasStatus_t", CUBLAS),
+        }
+    }
+
     fn returned_by(function: &str) -> Option<Library> {
         let followed_by_capital = |prefix: &str| {
             function.strip_prefix(prefix).filter(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
@@ -246,6 +257,10 @@ mod tests {
         assert_eq!(named("__cudaPushCallConfiguration", 0).as_deref(), Some("cudaSuccess"));
         assert_eq!(named("cuInit", 990).as_deref(), Some("CUresult 990"));
         assert_eq!(named("cufftExecC2C", 0), None);
+        for (function, known) in [("cuMemAlloc_v2", 2), ("cudaMalloc", 46), ("ncclSend", 6), ("cuInit", 990)] {
+            assert_eq!(code(function, &named(function, known).expect("a status")), Some(known), "{function}");
+        }
+        assert_eq!((code("cuInit", "cudaErrorUnknown"), code("malloc", "12")), (None, None));
         assert_eq!(named("malloc", 0), None);
         assert_eq!(driver_result(999), Some("CUDA_ERROR_UNKNOWN"));
         assert_eq!(name(RUNTIME, 999), Some("cudaErrorUnknown"));

@@ -1,101 +1,78 @@
-//! Compares recordings: what got slower or faster, and which change explains it.
-//!
-//! Each side has one or more recordings of the same program. With several, a change is significant if Welch's t-test says
-//! so at 95 %: the difference of the means is larger than what runs of one side differ by.
-//!
-//! ```text
-//!   run            what a comparison needs of one recording: totals, and amounts by name
-//!   change         two sides of one amount
-//!   significance   whether two sides differ by more than chance
-//!   explain        which change explains the difference of the wall time
-//!   text, html     the comparison for a terminal and for the browser
-//! ```
+//! A comparison as a page for the browser: totals, a flame graph of differences, and a table of each subject.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use serde::Serialize;
-
-mod change;
-mod explain;
-mod html;
-mod run;
-mod significance;
-#[cfg(test)]
-mod tests;
-mod text;
-
-use self::run::Amount;
-pub use self::{
-    change::Change,
-    explain::{Explanation, Part},
-    run::{Run, Subject, Total, Unit},
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
 };
 
-/// A comparison.
-#[derive(Clone, Debug, Serialize)]
-pub struct Diff {
-    /// Recordings of each side.
-    pub recordings: (usize, usize),
-    /// The options that select the parts that are compared; absent if these are whole recordings.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub filters: Vec<String>,
-    /// Totals of the recordings: those that either side has.
-    pub totals: Vec<Change>,
-    /// Which change explains the difference of the wall time; absent if the wall time is the same.
-    pub explanation: Option<Explanation>,
-    /// Changes by subject, the largest first.
-    #[serde(flatten)]
-    pub changes: BTreeMap<Subject, Vec<Change>>,
+use analysis::diff::{Diff, Subject};
+use serde::Serialize;
+
+/// The page. `{{data}}` marks where the comparison goes.
+const PAGE: &str = include_str!("diff/page.html");
+
+/// The most rows of a table in a page.
+const MOST_ROWS: usize = 5_000;
+
+#[derive(Serialize)]
+struct Data<'a> {
+    /// The recordings of each side.
+    files: [&'a [String]; 2],
+    diff: Diff,
+    /// Which change explains the difference of the wall time.
+    explanation: Option<String>,
+    /// Rows that are not in the page.
+    left_out: BTreeMap<Subject, usize>,
 }
 
-impl Diff {
-    /// Compares two sides, each with at least one recording.
-    pub fn of(before: &[Run], after: &[Run]) -> Self {
-        let total = |total: Total| {
-            let amounts = |runs: &[Run]| runs.iter().map(|run| run.total(total)).collect::<Vec<_>>();
-            Change::of(total.name(), total.unit(), &amounts(before), &amounts(after))
-        };
-        let totals: Vec<Change> =
-            Total::ALL.map(total).into_iter().filter(|row| row.before > 0 || row.after > 0).collect();
-        let changes: BTreeMap<Subject, Vec<Change>> =
-            Subject::ALL.into_iter().map(|subject| (subject, changes(before, after, subject))).collect();
-        let explanation = Explanation::of(before, after, &totals, &changes);
-        let filters = before.first().map(|run| run.filters.clone()).unwrap_or_default();
-        Self { recordings: (before.len(), after.len()), filters, totals, explanation, changes }
-    }
-
-    /// Returns a total, if either side has it.
-    pub fn total(&self, total: Total) -> Option<&Change> {
-        self.totals.iter().find(|row| row.name == total.name())
-    }
-
-    /// Says that a total has increased by more than `share` and, with several recordings, significantly.
-    pub fn above(&self, total: Total, share: f64) -> Option<String> {
-        let row = self.total(total)?;
-        let more = row.change.map_or(row.after > 0, |change| change > share);
-        let by = row.change.map_or_else(|| "from nothing".to_owned(), |change| format!("by {:.1} %", change * 100.0));
-        let limit = (share * 1e4).round() / 100.0;
-        (more && row.significant != Some(false))
-            .then(|| format!("the {} has increased {by}, more than {limit} %", row.name))
-    }
-
-    /// Keeps the first rows of each table.
-    pub fn truncate(&mut self, rows: usize) {
-        self.changes.values_mut().for_each(|changes| changes.truncate(rows));
-    }
+/// Writes the page. `files` are the names of the recordings before and after.
+pub fn write(diff: &Diff, files: [&[String]; 2], out: &mut dyn Write) -> io::Result<()> {
+    let mut shown = diff.clone();
+    shown.truncate(MOST_ROWS);
+    let left_out = diff.changes.iter().map(|(subject, rows)| (*subject, rows.len().saturating_sub(MOST_ROWS)));
+    let data = Data { files, diff: shown, explanation: diff.explained(), left_out: left_out.collect() };
+    // No name may end the element that contains it.
+    let data = serde_json::to_string(&data)?.replace('<', "\\u003c");
+    let (before, after) = PAGE.split_once("{{data}}").unwrap_or((PAGE, ""));
+    [before, &data, after].into_iter().try_for_each(|part| out.write_all(part.as_bytes()))?;
+    out.flush()
 }
 
-/// Compares everything with a name, the largest difference first.
-fn changes(before: &[Run], after: &[Run], subject: Subject) -> Vec<Change> {
-    let names: BTreeSet<&String> = before.iter().chain(after).flat_map(|run| run.of_subject(subject).keys()).collect();
-    let mut changes: Vec<Change> = Vec::new();
-    for name in names {
-        let amounts = |runs: &[Run]| {
-            let of = |run: &Run| run.of_subject(subject).get(name).copied().unwrap_or_default();
-            runs.iter().map(of).collect::<Vec<Amount>>()
+#[cfg(test)]
+mod tests {
+    use analysis::diff::{Change, Unit};
+
+    use super::*;
+
+    /// Check that no name can end the page's data, and that all rows are in it.
+    #[test]
+    fn the_page_contains_every_row() {
+        let evil = "</script><script>alert(1)</script>";
+        let row = |name: &str, before, after| Change {
+            name: name.to_owned(),
+            unit: Unit::Ns,
+            before,
+            after,
+            before_count: 1,
+            after_count: 1,
+            change: None,
+            significant: None,
         };
-        changes.push(Change::of(name, subject.unit(), &amounts(before), &amounts(after)));
+        let kernels = vec![row(evil, 0, 2), row("gemm", 1, 0)];
+        let diff = Diff {
+            recordings: (1, 1),
+            filters: Vec::new(),
+            totals: Vec::new(),
+            explanation: None,
+            changes: [(Subject::Kernels, kernels)].into(),
+        };
+        let mut page = Vec::new();
+        write(&diff, [&["a".to_owned()], &["b".to_owned()]], &mut page).expect("written");
+        let page = String::from_utf8(page).expect("UTF-8");
+        let (_, data) = page.split_once("id=\"data\">").expect("the data");
+        let data: serde_json::Value = serde_json::from_str(data.split('<').next().expect("data")).expect("JSON");
+        assert_eq!((&data["diff"]["kernels"][0]["name"], &data["files"][1][0]), (&evil.into(), &"b".into()));
+        assert_eq!((&data["diff"]["kernels"][0]["unit"], &data["left_out"]["kernels"]), (&"ns".into(), &0.into()));
+        assert!(!page.contains(evil) && page.ends_with("</html>\n"));
     }
-    changes.sort_by_key(|row| std::cmp::Reverse(row.before.abs_diff(row.after)));
-    changes
 }

@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use analysis::{Events, Flames, flame_tree::View};
 use flate2::{Compression, write::GzEncoder};
 
 pub mod chrome;
@@ -20,8 +21,7 @@ pub mod pprof;
 mod proto;
 pub mod speedscope;
 pub mod svg;
-
-use crate::{events::Events, flame_cache::Flames, flame_tree::View};
+pub mod table;
 
 /// What a format is written from, and where to.
 struct Target<'a, 'f, 'e> {
@@ -107,7 +107,7 @@ formats! {
     Jsonl ".jsonl" Text, true, "one JSON object per event",
         |to| jsonl::write(to.flames.profile, to.view, (to.events)()?, to.out);
     Csv ".csv" Text, true, "one table: kernels, or the one selected with `export --table`",
-        |to| to.view.table.rows(to.flames, to.events)?.csv(to.out);
+        |to| table::csv(&to.view.table.rows(to.flames, to.events)?, to.out);
     Parquet ".parquet" Directory, true, "directory of tables for SQL (DuckDB, pandas): kernels, launches, stacks, ...",
         |_| unsupported("a .parquet output is a directory: see `parquet::write`");
     CpuText ".cpu.txt" Text, true, "one line per CPU sample and launch: time, comm, pid, tid, cpu, stack",

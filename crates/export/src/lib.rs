@@ -1,75 +1,25 @@
-//! The outputs generated from a recording, the same bytes for the same recording, and what they conclude from it.
+//! Writes recordings as files: one module per format, the same bytes for the same recording.
 //!
 //! ```text
-//!   formats      one module per format: the report (html), timelines, flame graphs, tables of events
-//!   summary      the text on the terminal; tables: its rows as CSV; diff: two recordings; trace: calls
-//!   findings     what to look at first, and the evidence: idle, waits, occupancy, verdicts, stalls, energy, memory
-//!   losses       what is missing, and why
-//!   flame_tree   stacks by name with their weights; flame_cache builds each tree once; weighted has all weights of a stack
+//!   formats      the report (html), timelines, flame graphs, tables and events; diff: the page of a comparison
 //!   moments      events in the order of a timeline; lanes puts those that overlap side by side
-//!   names        frames as text; family, user_code and palette: whose code a frame is, and its colour
+//!   palette      the colour of a frame
 //! ```
 //!
-//! Formats of weighted stacks (`.folded`, `.svg`) and the [`summary`] need only the [`model::profile::Profile`]. Formats of
-//! individual events or threads (`.html`, `.json`, `.jsonl`, ...) read the recording again and use the profile of the first pass
-//! for the names, so that no format holds all events in memory.
+//! Formats of weighted stacks (`.folded`, `.svg`) need only the [`model::profile::Profile`]. Formats of individual events or
+//! threads (`.html`, `.json`, `.jsonl`, ...) read the recording again and use the profile of the first pass for the names, so
+//! that no format holds all events in memory.
 
-use std::io;
-
-mod cpu;
 pub mod diff;
-pub mod energy;
-mod events;
-pub mod family;
-pub mod findings;
-mod flame_cache;
-pub mod flame_tree;
 pub mod formats;
-mod helper_programs;
-mod host_waits;
-pub mod idle;
-mod idle_pools;
 mod lanes;
 mod launch_lengths;
-pub mod losses;
-pub mod memory;
 mod moments;
-pub mod names;
-pub mod occupancy;
 mod palette;
 mod power;
-mod recursion;
-mod source;
-pub mod stalls;
-mod start_line;
-pub mod summary;
-mod table;
-pub mod tables;
-mod terminal_text;
-pub mod trace;
-mod user_code;
-pub mod verdicts;
-mod waits;
-mod weighted;
 
-pub use crate::{
-    events::Events,
-    findings::Finding,
-    flame_cache::Flames,
-    flame_tree::{CallView, EventView, MemoryView, View},
-    formats::{Format, UnknownExtension, write},
-    summary::Summary,
-    table::Table,
-    user_code::Place,
+pub use crate::formats::{
+    Format, UnknownExtension,
+    jsonl::{LiveLines, ReadError, read_back},
+    table, write,
 };
-
-/// Returns the text of a recording: its summary, and for a trace the idle gaps and the timeline. `events` opens the
-/// recording from its beginning; it is called once, and only for traces.
-pub fn report<'a>(
-    flames: &Flames<'_>,
-    events: &mut dyn FnMut() -> io::Result<Events<'a>>,
-    colour: bool,
-    width: usize,
-) -> io::Result<String> {
-    Ok(summary::render(&Summary::with_events(flames, events, width)?, colour, width))
-}

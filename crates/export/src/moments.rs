@@ -2,16 +2,13 @@
 
 use std::io;
 
+use analysis::{Events, flame_tree::View};
 use model::{
     causes::{Cause, Causes, Joined},
     event::Event,
 };
 
-use crate::{
-    events::Events,
-    flame_tree::View,
-    launch_lengths::{LaunchLengths, Launched},
-};
+use crate::launch_lengths::{LaunchLengths, Launched};
 
 /// What a writer of a timeline receives.
 pub(crate) enum Moment<'a> {

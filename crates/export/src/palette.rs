@@ -1,6 +1,6 @@
 //! A colour for each frame: its family determines the hue, its name the shade, the same in every graph.
 
-use crate::family::Family;
+use analysis::family::Family;
 
 /// A colour, in red, green and blue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,9 +2,10 @@
 
 mod support;
 
-use export::{EventView, Flames, Format, Summary, View, summary::render};
+use analysis::{EventView, View};
+use export::Format;
+use fixtures::{check, counted::events};
 use model::event::{CounterId, Event};
-use support::{check, counted::events};
 
 fn view(counter: u32, by_count: bool) -> View {
     View { event: Some(EventView { counter: CounterId(counter), by_count }), ..View::default() }
@@ -31,20 +32,15 @@ fn folded() {
     assert_eq!(weights(&writes), [7]);
     assert!(writes.contains(";[event syscalls:sys_enter_write] 7"), "{writes}");
     let time = |events: &[Event]| support::export(Format::Folded, events, View::default());
-    assert_eq!(time(&events), time(&support::events()));
+    assert_eq!(time(&events), time(&fixtures::events()));
 }
 
 /// Check the SVG, the lines and the summary of events.
 #[test]
 fn golden() {
     let events = events();
-    check("event.svg", &support::export(Format::Svg, &events, view(0, false)));
+    check!("event.svg", &support::export(Format::Svg, &events, view(0, false)));
     let lines = support::export(Format::Jsonl, &events, View::default());
     let ours = |line: &&str| line.contains("\"type\":\"event\"") || line.contains("\"type\":\"hits\"");
-    check("event.jsonl", &lines.lines().filter(ours).map(|line| format!("{line}\n")).collect::<String>());
-    let summary = Summary::of(&Flames::new(&support::fold(&events)));
-    check("event.json", &(serde_json::to_string_pretty(&summary.events).expect("JSON") + "\n"));
-    let text = render(&summary, false, 120);
-    let from = text.find("Event malloc").expect("the events");
-    check("event.txt", &text[from..text.find("note:").expect("what follows them")]);
+    check!("event.jsonl", &lines.lines().filter(ours).map(|line| format!("{line}\n")).collect::<String>());
 }

@@ -3,13 +3,14 @@
 
 mod support;
 
-use export::{Flames, Format, Summary, View, summary::render};
-use support::check;
+use analysis::View;
+use export::Format;
+use fixtures::check;
 
 /// Check each format of the whole recording.
 #[test]
 fn whole_recording() {
-    let events = support::events();
+    let events = fixtures::events();
     for (name, format) in [
         ("server.folded", Format::Folded),
         ("server.svg", Format::Svg),
@@ -17,35 +18,24 @@ fn whole_recording() {
         ("server.jsonl", Format::Jsonl),
         ("server.cpu.txt", Format::CpuText),
     ] {
-        check(name, &support::export(format, &events, View::default()));
+        check!(name, &support::export(format, &events, View::default()));
     }
 }
 
 /// Check that each part of a flame graph can be written separately.
 #[test]
 fn parts_can_be_written_separately() {
-    let events = support::events();
-    check("server.gpu.folded", &support::export(Format::Folded, &events, View { cpu: false, ..View::default() }));
-    check("server.cpu.folded", &support::export(Format::Folded, &events, View { gpu: false, ..View::default() }));
-}
-
-/// Check the summary: its numbers, its text, and its text on a narrow terminal with colours.
-#[test]
-fn summary() {
-    let summary = Summary::of(&Flames::new(&support::fold(&support::events())));
-    check("summary.json", &(serde_json::to_string_pretty(&summary).expect("JSON") + "\n"));
-    check("summary.txt", &render(&summary, false, 120));
-    check("summary.colour.txt", &render(&summary, true, 80));
-    check("summary.narrow.txt", &render(&summary, false, 60));
+    let events = fixtures::events();
+    check!("server.gpu.folded", &support::export(Format::Folded, &events, View { cpu: false, ..View::default() }));
+    check!("server.cpu.folded", &support::export(Format::Folded, &events, View { gpu: false, ..View::default() }));
 }
 
 /// Check that an empty recording gives valid files that say so.
 #[test]
 fn empty_recordings_give_valid_files() {
-    let events = &support::events()[..2];
-    check("nothing.svg", &support::export(Format::Svg, events, View::default()));
-    check("nothing.json", &support::export(Format::Chrome, events, View::default()));
-    check("nothing.txt", &render(&Summary::of(&Flames::new(&support::fold(events))), false, 100));
+    let events = &fixtures::events()[..2];
+    check!("nothing.svg", &support::export(Format::Svg, events, View::default()));
+    check!("nothing.json", &support::export(Format::Chrome, events, View::default()));
     assert_eq!(support::export(Format::Folded, events, View::default()), "");
     assert_eq!(support::export(Format::CpuText, events, View::default()), "");
 }

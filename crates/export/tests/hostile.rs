@@ -2,7 +2,8 @@
 
 mod support;
 
-use export::{Format, View};
+use analysis::View;
+use export::Format;
 use model::event::Event;
 use serde_json::Value;
 use support::proto::Message;
@@ -26,7 +27,7 @@ fn names() -> Vec<String> {
 
 /// The example recording, with `name` for its first kernel, a function, a process, a thread and an argument.
 fn events(name: &str) -> Vec<Event> {
-    let mut events = support::events();
+    let mut events = fixtures::events();
     for event in &mut events {
         match event {
             Event::Start(start) => start.command.push(name.to_owned()),
@@ -97,7 +98,7 @@ fn names_are_right_where_any_text_is_possible() {
 /// Check that names cannot break lines, frames, markup or scripts.
 #[test]
 fn names_are_harmless_in_text_and_markup() {
-    let plain = support::events();
+    let plain = fixtures::events();
     let count =
         |format, events: &[Event], part: &str| support::export(format, events, View::default()).matches(part).count();
     for name in names() {

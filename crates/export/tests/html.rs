@@ -4,7 +4,8 @@ mod support;
 
 use std::{collections::BTreeMap, io};
 
-use export::{EventView, Events, Flames, Format, View, flame_tree::Flame};
+use analysis::{EventView, Events, Flames, View, flame_tree::Flame};
+use export::Format;
 use model::{
     event::{Dump, Event, KernelName, LaunchKind, Pause, Rank, SessionId},
     fold::Fold,
@@ -54,16 +55,16 @@ impl Report {
     }
 }
 
-fn lines(flame: &Flame, of: fn(&export::flame_tree::Line) -> u64) -> BTreeMap<String, u64> {
+fn lines(flame: &Flame, of: fn(&analysis::flame_tree::Line) -> u64) -> BTreeMap<String, u64> {
     flame.lines.iter().map(|line| (line.frames.join(";"), of(line))).collect()
 }
 
 /// Check that the sums of every stack are those of the flame graph, and their total that of the folded stacks.
 #[test]
 fn sums_equal_those_of_other_formats() {
-    let events = support::events();
+    let events = fixtures::events();
     let report = Report::of(&events);
-    let profile = support::fold(&events);
+    let profile = fixtures::fold(&events);
     let flames = Flames::new(&profile);
     assert_eq!(report.sums("gpu.node", "gpu.ns"), lines(&flames.gpu(), |line| line.weight.amount));
     assert_eq!(report.sums("gpu.node", "gpu.count"), lines(&flames.gpu(), |line| line.weight.operations));
@@ -80,7 +81,7 @@ fn sums_equal_those_of_other_formats() {
 /// Check that the single events add up to the sums, so that a range over the whole time shows the same.
 #[test]
 fn events_add_up_to_the_sums() {
-    let report = Report::of(&support::events());
+    let report = Report::of(&fixtures::events());
     let mut sums = report.sums("gpu.node", "gpu.ns");
     // Work without times is in the sums, with a duration of 0, but has no place on the timeline.
     sums.retain(|_, ns| *ns > 0);
@@ -98,7 +99,7 @@ fn events_add_up_to_the_sums() {
 /// Check that processes appear below their ranks, as in the flame graph.
 #[test]
 fn ranks_are_the_outermost_frames() {
-    let mut events = support::events();
+    let mut events = fixtures::events();
     let end = events.pop().expect("an end");
     for rank in [0, 1] {
         let (session, variable) = (SessionId(rank), "RANK".into());
@@ -106,7 +107,7 @@ fn ranks_are_the_outermost_frames() {
     }
     events.push(end);
     let report = Report::of(&events);
-    let profile = support::fold(&events);
+    let profile = fixtures::fold(&events);
     let sums = report.sums("gpu.node", "gpu.ns");
     assert!(sums.keys().any(|stack| stack.starts_with("[rank 1];")), "{sums:?}");
     assert_eq!(sums, lines(&Flames::new(&profile).gpu(), |line| line.weight.amount));
@@ -115,9 +116,9 @@ fn ranks_are_the_outermost_frames() {
 /// Check that counted events are in the report, with their own amounts.
 #[test]
 fn counted_events_are_included() {
-    let events = support::counted::events();
+    let events = fixtures::counted::events();
     let report = Report::of(&events);
-    let profile = support::fold(&events);
+    let profile = fixtures::fold(&events);
     let flames = Flames::new(&profile);
     let mut from = 0;
     for (info, counter) in
@@ -141,7 +142,7 @@ fn counted_events_are_included() {
 /// Check that no name becomes markup, that the page needs no network, and that long names are kept.
 #[test]
 fn names_are_harmless() {
-    let mut events = support::events();
+    let mut events = fixtures::events();
     let long = "x".repeat(10_000);
     let evil = "</script><script>alert(1)</script>\"'{{script}}\n";
     for event in &mut events {
@@ -166,7 +167,7 @@ fn names_are_harmless() {
 /// Check that a recording of nothing gives a page that can say so.
 #[test]
 fn empty_recordings_give_a_page() {
-    let report = Report::of(&support::events()[..2]);
+    let report = Report::of(&fixtures::events()[..2]);
     assert!(report.columns["gpu.node"].is_empty() && report.columns["op.start"].is_empty());
     assert_eq!(report.head["summary"]["launches"], 0);
 }
@@ -178,14 +179,22 @@ fn very_many_operations_are_sampled() {
     let operations = |number: u64| {
         // Irregular times, as a real program's.
         let random = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
-        let (at, id) = (200 * support::MS + number * 10_000 + random % 3000, 1000 + number as u32);
+        let (at, id) = (200 * fixtures::MS + number * 10_000 + random % 3000, 1000 + number as u32);
         let length = 1000 + random % 5000;
         [
-            support::launch(0, id, LaunchKind::Kernel, at, 1 + number % 2),
-            support::activity(0, id, 0, 7, at + 4000 + random % 500, length, support::kernel(1 + (number % 2) as u32)),
+            fixtures::launch(0, id, LaunchKind::Kernel, at, 1 + number % 2),
+            fixtures::activity(
+                0,
+                id,
+                0,
+                7,
+                at + 4000 + random % 500,
+                length,
+                fixtures::kernel(1 + (number % 2) as u32),
+            ),
         ]
     };
-    let mut base = support::events();
+    let mut base = fixtures::events();
     let end = base.pop().expect("an end");
     let events = || base.iter().cloned().chain((0..LAUNCHES).flat_map(operations)).chain([end.clone()]);
     let mut fold = Fold::new();
@@ -206,8 +215,8 @@ fn very_many_operations_are_sampled() {
 /// Check that the report and the Firefox Profiler show the times without GPU records, once, and why a dump was written.
 #[test]
 fn pauses_and_dumps_are_shown() {
-    let mut events = support::events();
-    let (from, to) = (support::START + 20 * support::MS, support::START + 30 * support::MS);
+    let mut events = fixtures::events();
+    let (from, to) = (fixtures::START + 20 * fixtures::MS, fixtures::START + 30 * fixtures::MS);
     let pause = |to| Event::Pause(Pause { session: SessionId(0), number: 1, from, to, client: "kineto".into() });
     let dump = Dump { time: to, text: "a kernel took 3 s".into(), ..Dump::default() };
     events
@@ -219,7 +228,7 @@ fn pauses_and_dumps_are_shown() {
     let at = report.columns["wait.frame"].iter().enumerate().filter(|(_, known)| **known == frame);
     let times: Vec<(u64, u64)> =
         at.map(|(at, _)| (report.columns["wait.start"][at], report.columns["wait.duration"][at])).collect();
-    assert_eq!(times, [(20 * support::MS, 10 * support::MS)]);
+    assert_eq!(times, [(20 * fixtures::MS, 10 * fixtures::MS)]);
 
     let firefox: Value =
         serde_json::from_str(&support::export(Format::Firefox, &events, View::default())).expect("JSON");

@@ -4,7 +4,8 @@ mod support;
 
 use std::{collections::BTreeSet, fs, process::Command};
 
-use export::{View, formats::parquet::FILES};
+use analysis::View;
+use export::formats::parquet::FILES;
 use model::event::{Activity, Event, Launch, Work};
 use support::{
     parquet::Value,
@@ -14,7 +15,7 @@ use support::{
 /// Check that every file exists, also without any event, and that references lead to rows.
 #[test]
 fn tables_are_complete() {
-    for events in [support::events(), support::events()[..2].to_vec(), Vec::new()] {
+    for events in [fixtures::events(), fixtures::events()[..2].to_vec(), Vec::new()] {
         let tables = tables(&events);
         assert_eq!(tables.len(), FILES.len());
         let known: BTreeSet<i64> = tables["stacks"].numbers("stack").into_iter().collect();
@@ -32,7 +33,7 @@ fn tables_are_complete() {
 /// Check names and paths of a known launch, and that work without times has none.
 #[test]
 fn rows_have_names_and_stacks() {
-    let tables = tables(&support::events());
+    let tables = tables(&fixtures::events());
     let kernels = &tables["kernels"];
     let evil = "evil;kernel \"quoted\" <b>&amp;\n\u{1b}[31m 5";
     assert!(kernels.texts("name").contains(&evil));
@@ -48,7 +49,7 @@ fn rows_have_names_and_stacks() {
 /// Check that rows of several groups, numbers of any size, and texts that are too many for one group are read back.
 #[test]
 fn large_tables_have_several_groups() {
-    let mut events = support::events();
+    let mut events = fixtures::events();
     let template = events.iter().find_map(|event| match event {
         Event::Activity(activity) if activity.graph_node == 0 && matches!(activity.work, Work::Kernel { .. }) => {
             Some(*activity)
@@ -93,7 +94,7 @@ print(*duckdb.sql(f'''
     SELECT sum(end_ns - start_ns)::BIGINT, count(*), count(DISTINCT name) FROM '{sys.argv[1]}/kernels.parquet'
 ''').fetchall()[0])
 ";
-    let events = support::events();
+    let events = fixtures::events();
     let directory = tempfile::tempdir().expect("a directory");
     for (name, bytes) in files(&events, View::default()) {
         fs::write(directory.path().join(name), bytes).expect("written");

@@ -8,7 +8,8 @@ use std::{
     process::Command,
 };
 
-use export::{Format, View};
+use analysis::View;
+use export::Format;
 use model::event::{Energy, Event};
 use support::{
     perfetto::{Slice, Trace},
@@ -22,8 +23,8 @@ fn trace(events: &[Event]) -> Trace {
 /// Check that GPU work is on the tracks of its streams, with its times, and adds up to the profile's time.
 #[test]
 fn work_is_on_its_stream() {
-    let events = support::events();
-    let (trace, profile) = (trace(&events), support::fold(&events));
+    let events = fixtures::events();
+    let (trace, profile) = (trace(&events), fixtures::fold(&events));
     let streams: Vec<_> = trace.tracks.values().filter(|(name, _)| name.starts_with("stream ")).collect();
     let parents: BTreeSet<&str> = streams.iter().map(|(_, parent)| trace.tracks[parent].0.as_str()).collect();
     assert_eq!(parents.into_iter().collect::<Vec<_>>(), ["GPU 0: NVIDIA H200", "GPU 1: NVIDIA H200"]);
@@ -45,8 +46,8 @@ fn work_is_on_its_stream() {
 /// Check that each launch is on its thread with its stack, and that an arrow leads from it to its work.
 #[test]
 fn arrows_lead_from_launches_to_work() {
-    let events = support::events();
-    let (trace, profile) = (trace(&events), support::fold(&events));
+    let events = fixtures::events();
+    let (trace, profile) = (trace(&events), fixtures::fold(&events));
     let launches: Vec<_> = trace.slices.iter().filter(|slice| slice.name.starts_with("launch ")).collect();
     assert_eq!(launches.len() as u64, profile.ledger.launches);
     let from: BTreeMap<u64, &Slice> = launches.iter().map(|slice| (slice.flows[0], *slice)).collect();
@@ -70,8 +71,8 @@ fn arrows_lead_from_launches_to_work() {
 /// Check CPU samples, waits, counters and the ledger.
 #[test]
 fn samples_waits_counters_and_ledger() {
-    let events = support::events();
-    let (trace, profile) = (trace(&events), support::fold(&events));
+    let events = fixtures::events();
+    let (trace, profile) = (trace(&events), fixtures::fold(&events));
     let cpu: u64 = profile.cpu.values().map(|weight| weight.ns).sum();
     assert_eq!(trace.samples.iter().map(|(.., weight, _)| *weight).sum::<u64>(), cpu);
     let (time, pid, tid, _, stack) = &trace.samples[1];
@@ -92,8 +93,8 @@ fn samples_waits_counters_and_ledger() {
 /// Check that a GPU has the power between the readings of its energy counter that differ, in watts.
 #[test]
 fn power_is_on_its_gpu() {
-    let mut events = support::events();
-    let start = support::fold(&events).start.expect("a start").time;
+    let mut events = fixtures::events();
+    let start = fixtures::fold(&events).start.expect("a start").time;
     let gpu = events.iter().find_map(|event| match event {
         Event::Device(device) if device.identity.machine_index == Some(0) => Some(device.identity.gpu),
         _ => None,
@@ -113,7 +114,7 @@ fn power_is_on_its_gpu() {
 /// Check that calls of a trace have their true lengths and arguments.
 #[test]
 fn calls_have_their_true_lengths() {
-    let events = support::trace::events();
+    let events = fixtures::trace::events();
     let bytes = support::bytes(Format::Perfetto, &events, View::default());
     // A call that never returns has no end, so the slices are not checked for that here.
     let text = String::from_utf8_lossy(&bytes);
@@ -128,17 +129,17 @@ fn calls_have_their_true_lengths() {
 /// Check that a slice takes at most 50 bytes, with its launch, arrow and arguments.
 #[test]
 fn slices_take_few_bytes() {
-    let mut events = support::events();
+    let mut events = fixtures::events();
     let end = events.pop().expect("an end");
     let count = 20_000;
     for at in 0..count {
-        let (time, id) = (100 * support::MS + u64::from(at) * 10 * support::US, 1_000 + at);
-        events.push(support::launch(0, id, model::event::LaunchKind::Kernel, time, 1));
-        events.push(support::activity(0, id, 0, 7, time + 5_000, 4_000, support::kernel(1)));
+        let (time, id) = (100 * fixtures::MS + u64::from(at) * 10 * fixtures::US, 1_000 + at);
+        events.push(fixtures::launch(0, id, model::event::LaunchKind::Kernel, time, 1));
+        events.push(fixtures::activity(0, id, 0, 7, time + 5_000, 4_000, fixtures::kernel(1)));
     }
     events.push(end);
     let whole = support::bytes(Format::Perfetto, &events, View::default()).len();
-    let rest = support::bytes(Format::Perfetto, &support::events(), View::default()).len();
+    let rest = support::bytes(Format::Perfetto, &fixtures::events(), View::default()).len();
     let each = (whole - rest) as f64 / f64::from(2 * count);
     assert!(each <= 50.0, "{each} bytes");
 }
@@ -166,7 +167,7 @@ begins = sum(p.track_event.type == schema.TrackEvent.TYPE_SLICE_BEGIN for p in t
 samples = sum(p.perf_sample.timebase_count for p in trace.packet)
 print(begins, samples)
 ";
-    let events = support::events();
+    let events = fixtures::events();
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("run.pftrace");
     fs::write(&file, support::bytes(Format::Perfetto, &events, View::default())).expect("written");
@@ -177,7 +178,7 @@ print(begins, samples)
         _ => return support::not_covered("Perfetto's schema: `pip install perfetto`"),
     };
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    let profile = support::fold(&events);
+    let profile = fixtures::fold(&events);
     let trace = trace(&events);
     let begins = trace.slices.iter().filter(|slice| slice.end.is_some()).count();
     let samples: u64 = profile.cpu.values().map(|weight| weight.ns).sum();
@@ -187,7 +188,7 @@ print(begins, samples)
 /// Check that the compressed files contain the others.
 #[test]
 fn compressed_files_contain_the_others() {
-    let events = support::events();
+    let events = fixtures::events();
     for (plain, compressed) in [(Format::Perfetto, Format::PerfettoGz), (Format::Chrome, Format::ChromeGz)] {
         let expected = support::bytes(plain, &events, View::default());
         assert_eq!(support::gunzip(&support::bytes(compressed, &events, View::default())), expected);

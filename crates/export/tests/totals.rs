@@ -2,7 +2,8 @@
 
 mod support;
 
-use export::{Flames, Format, View};
+use analysis::{Flames, View};
+use export::Format;
 use model::event::Event;
 use serde_json::Value;
 use support::{html, perfetto::Trace, pprof::Pprof, sql};
@@ -132,7 +133,7 @@ fn sql(events: &[Event]) -> Totals {
 }
 
 fn csv(events: &[Event]) -> Totals {
-    let view = View { table: export::Table::Streams, ..View::default() };
+    let view = View { table: analysis::Table::Streams, ..View::default() };
     let text = support::export(Format::Csv, events, view);
     let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let header = lines.next().expect("a header");
@@ -144,8 +145,8 @@ fn csv(events: &[Event]) -> Totals {
 /// profile.
 #[test]
 fn all_formats_agree() {
-    let events = support::events();
-    let profile = support::fold(&events);
+    let events = fixtures::events();
+    let profile = fixtures::fold(&events);
     let flames = Flames::new(&profile);
     let ledger = &profile.ledger;
     let gpu_ns: u64 = profile.gpu.values().map(|weight| weight.ns).sum();

@@ -4,35 +4,19 @@ mod support;
 
 use std::{collections::BTreeSet, io};
 
-use export::{
-    Events, Flames, Format, Summary, View,
-    trace::{Form, Lines},
-};
+use analysis::{CallView, Events, Flames, Table, View, trace::live::Live};
+use export::{Format, LiveLines, table};
+use fixtures::{START, check, trace};
 use model::event::Event;
 use serde_json::Value;
-use support::{START, check, trace};
 
-fn lines(events: &[Event], form: Form, filter: Option<&str>) -> String {
-    let mut lines = Lines::new(form, START, str::to_owned);
-    if let Some(filter) = filter {
-        lines = lines.filtered(text::pattern::Selection::parse(&[filter.to_owned()], &[]).expect("a glob"));
-    }
+fn lines(events: &[Event], calls: CallView) -> String {
+    let mut lines = LiveLines::new(Live::new(str::to_owned).viewed(calls), START);
     let mut out = Vec::new();
     for event in events {
         lines.push(event, &mut out).expect("a line");
     }
     String::from_utf8(out).expect("UTF-8")
-}
-
-/// Check live lines: in colour, filtered, and that no name can inject terminal control characters.
-#[test]
-fn live_lines_are_coloured_filtered_and_safe() {
-    let events = trace::events();
-    let plain = lines(&events, Form::Text { colour: false }, None);
-    check("trace.live.txt", &plain);
-    check("trace.live.colour.txt", &lines(&events, Form::Text { colour: true }, Some("cudaM*")));
-    assert!(plain.chars().all(|c| c == '\n' || !c.is_control()));
-    assert_eq!(lines(&trace::nothing(), Form::Text { colour: true }, None), "");
 }
 
 /// Check that live lines of JSON are those of a file, in any order, without what is not known when a call returns.
@@ -48,7 +32,7 @@ fn live_json_lines_are_those_of_the_file() {
             line.remove(unknown);
         }
     }
-    let live = lines(&events, Form::Json, None);
+    let live = lines(&events, CallView::default());
     let mut live: Vec<Value> = live.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     // The first line says when zero is, as in the file.
     let first: Value = serde_json::from_str(text.lines().next().expect("a line")).expect("JSON");
@@ -64,7 +48,7 @@ fn live_json_lines_are_those_of_the_file() {
 fn json_lines() {
     let events = trace::events();
     let text = support::export(Format::Jsonl, &events, View::default());
-    check("trace.jsonl", &text);
+    check!("trace.jsonl", &text);
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let ids: BTreeSet<u64> = lines.iter().filter_map(|line| line["event_id"].as_u64()).collect();
     let count = lines.iter().filter(|line| !line["event_id"].is_null()).count() as u64;
@@ -102,7 +86,7 @@ fn json_lines() {
 #[test]
 fn timeline() {
     let text = support::export(Format::Chrome, &trace::events(), View::default());
-    check("trace.json", &text);
+    check!("trace.json", &text);
     let whole: Value = serde_json::from_str(&text).expect("JSON");
     let events = whole["traceEvents"].as_array().expect("events");
     let slices: Vec<&Value> = events.iter().filter(|e| e["ph"] == "X").collect();
@@ -124,52 +108,10 @@ fn timeline() {
     assert!(serde_json::from_str::<Value>(&nothing).expect("JSON")["traceEvents"].is_array());
 }
 
-fn report(events: &[Event], colour: bool, width: usize) -> String {
-    let mut open = || -> io::Result<Events<'_>> { Ok(Box::new(events.iter().cloned())) };
-    export::report(&Flames::new(&support::fold(events)), &mut open, colour, width).expect("a report")
-}
-
-fn numbers(events: &[Event]) -> Value {
-    let mut open = || -> io::Result<Events<'_>> { Ok(Box::new(events.iter().cloned())) };
-    let summary = Summary::with_events(&Flames::new(&support::fold(events)), &mut open, 100).expect("a summary");
-    serde_json::to_value(summary).expect("JSON")
-}
-
-/// Check the report: its numbers, and its text at three widths without overlong lines.
-#[test]
-fn reports() {
-    let events = trace::events();
-    check("trace.report.txt", &report(&events, false, 120));
-    check("trace.report.colour.txt", &report(&events, true, 80));
-    check("trace.sums.txt", &report(&trace::sums(), false, 100));
-    check("trace.nothing.txt", &report(&trace::nothing(), false, 80));
-    let numbers = numbers(&events)["trace"].clone();
-    check("trace.report.json", &(serde_json::to_string_pretty(&numbers).expect("JSON") + "\n"));
-    for width in [80, 100, 140] {
-        // The ledger's sentences are not truncated.
-        let text = report(&events, false, width);
-        let table = text.split("\nmatched").next().expect("a table");
-        for line in table.lines() {
-            assert!(line.chars().count() <= width, "{width}: {line}");
-        }
-        assert!(text.chars().all(|c| c == '\n' || !c.is_control()));
-    }
-}
-
 /// Check that no recording stops an output: with events missing, in any order, with any numbers.
 #[test]
 fn broken_recordings_do_not_stop_outputs() {
-    let events = trace::events();
-    let mut cases = vec![events.iter().rev().cloned().collect::<Vec<_>>()];
-    for left_out in 0..events.len() {
-        let mut some = events.clone();
-        some.remove(left_out);
-        cases.push(some);
-    }
-    cases.push(events.iter().cloned().map(extreme).collect());
-    for events in cases.iter().map(Vec::as_slice).chain([&[][..]]) {
-        lines(events, Form::Text { colour: true }, None);
-        report(events, false, 80);
+    for events in trace::broken().iter().map(Vec::as_slice) {
         for format in [Format::Jsonl, Format::Chrome, Format::Svg, Format::Folded] {
             let text = support::export(format, events, View::default());
             match format {
@@ -181,40 +123,20 @@ fn broken_recordings_do_not_stop_outputs() {
     }
 }
 
-/// Returns the event with the largest possible numbers.
-fn extreme(event: Event) -> Event {
-    match event {
-        Event::Call(call) => Event::Call(model::event::Call {
-            depth: u8::MAX,
-            start: u64::MAX - call.start % 2,
-            end: call.end.max(u64::MAX * u64::from(call.tid == 901)),
-            result: u64::MAX,
-            words: vec![u64::MAX; 11],
-            payload: vec![0xff; 3],
-            ..call
-        }),
-        Event::Switch(switch) => Event::Switch(model::event::Switch { start: u64::MAX, end: 1, ..switch }),
-        Event::Activity(activity) => {
-            Event::Activity(model::event::Activity { start: 1, end: u64::MAX, device: u32::MAX, ..activity })
-        }
-        other => other,
-    }
-}
-
 /// Check the tables of calls and requests: one row each, with the counts and the exact extremes of their durations.
 #[test]
 fn tables_of_calls_and_requests() {
     let events = trace::events();
-    let profile = support::fold(&events);
+    let profile = fixtures::fold(&events);
     let flames = Flames::new(&profile);
-    let table = |table: export::Table| {
+    let of = |table: Table| {
         let mut open = || -> io::Result<Events<'_>> { Ok(Box::new(events.iter().cloned())) };
         let rows = table.rows(&flames, &mut open).expect("rows");
         let mut csv = Vec::new();
-        rows.csv(&mut csv).expect("CSV");
-        (rows.json(), String::from_utf8(csv).expect("UTF-8"))
+        table::csv(&rows, &mut csv).expect("CSV");
+        (table::json(&rows), String::from_utf8(csv).expect("UTF-8"))
     };
-    let (calls, csv) = table(export::Table::Calls);
+    let (calls, csv) = of(Table::Calls);
     assert!(csv.starts_with("function,library,calls,errors,ns,self_ns,mean_ns,p50_ns,p90_ns,p99_ns,max_ns\n"), "{csv}");
     let row = |rows: &Value, key: &str, name: &str| {
         let rows = rows.as_array().expect("rows");
@@ -228,7 +150,7 @@ fn tables_of_calls_and_requests() {
     let middle = launches["p50_ns"].as_u64().expect("a number")..=launches["p90_ns"].as_u64().expect("a number");
     assert!(middle.start() >= &8_000 && middle.end() <= &8_900, "{launches}");
 
-    let (requests, csv) = table(export::Table::Requests);
+    let (requests, csv) = of(Table::Requests);
     assert!(
         csv.starts_with("request,command,device,requests,errors,ns,mean_ns,p50_ns,p90_ns,p99_ns,max_ns\n"),
         "{csv}"
@@ -247,7 +169,7 @@ fn tables_of_calls_and_requests() {
 #[test]
 fn short_calls_are_left_out() {
     let events = trace::events();
-    let calls = export::CallView { min_ns: 20_000, begin_end: false };
+    let calls = CallView { min_ns: 20_000, begin_end: false };
     let view = View { calls, ..View::default() };
     let parse = |text: &str| text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect::<Vec<Value>>();
     let all = parse(&support::export(Format::Jsonl, &events, View::default()));
@@ -271,10 +193,7 @@ fn short_calls_are_left_out() {
     let names =
         |name: &str| chrome["traceEvents"].as_array().expect("events").iter().filter(|e| e["name"] == name).count();
     assert_eq!((names("cudaLaunchKernel"), names("cudaDeviceSynchronize"), names("sched_process_fork")), (0, 5, 1));
-    let mut live = Lines::new(Form::Json, START, str::to_owned).viewed(calls);
-    let mut out = Vec::new();
-    events.iter().for_each(|event| live.push(event, &mut out).expect("a line"));
-    let live = parse(&String::from_utf8(out).expect("UTF-8"));
+    let live = parse(&lines(&events, calls));
     assert!(!live.iter().any(is_short) && live[0]["filters"] == some[0]["filters"]);
 }
 
@@ -283,7 +202,7 @@ fn short_calls_are_left_out() {
 #[test]
 fn begin_and_end_are_two_events() {
     let events = trace::events();
-    let calls = export::CallView { min_ns: 0, begin_end: true };
+    let calls = CallView { min_ns: 0, begin_end: true };
     let parse = |text: &str| {
         let lines = text.lines().map(|line| serde_json::from_str(line).expect("JSON"));
         lines.filter(|line: &Value| !line["event_id"].is_null()).collect::<Vec<Value>>()
@@ -317,13 +236,13 @@ fn begin_and_end_are_two_events() {
 /// Check that a recording without calls prints its launches live, joined to the GPU's work, and that a trace does not.
 #[test]
 fn launches_without_calls_have_live_lines() {
-    let events = support::events();
-    let text = lines(&events, Form::Json, None);
+    let events = fixtures::events();
+    let text = lines(&events, CallView::default());
     let all: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let launch = all.iter().find(|line| line["name"] == "kernel launch").expect("a launch");
     assert_eq!((&launch["type"], &launch["phase"]), (&"userspace".into(), &"i".into()));
     assert!(launch["tid"].is_u64() && launch["ts"].is_f64(), "{launch}");
     let of_it = |line: &&Value| line["type"] == "gpu" && line["correlation"] == launch["correlation"];
     assert!(all.iter().any(|line| of_it(&line)), "{text}");
-    assert!(!lines(&trace::events(), Form::Json, None).contains("kernel launch"));
+    assert!(!lines(&trace::events(), CallView::default()).contains("kernel launch"));
 }

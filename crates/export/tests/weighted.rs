@@ -4,14 +4,15 @@ mod support;
 
 use std::{collections::BTreeMap, fs, process::Command};
 
-use export::{Format, View};
+use analysis::View;
+use export::Format;
 use model::event::{Event, LaunchKind, Mapping, ProcessId, Rank, SessionId};
 use serde_json::Value;
 use support::pprof::Pprof;
 
 /// The example recording, with the file of a library and a rank.
 fn events() -> Vec<Event> {
-    let mut events = support::events();
+    let mut events = fixtures::events();
     let mapping = |path: &str, build_id: &[u8]| {
         let (path, build_id) = (path.to_owned(), build_id.to_vec());
         Event::Mapping(Mapping { process: ProcessId(1), time: 1, start: 0, end: 1 << 20, offset: 0, path, build_id })
@@ -28,15 +29,15 @@ fn events() -> Vec<Event> {
 #[test]
 fn launches_after_the_end_count_with_their_work() {
     let mut events = events();
-    let before = support::fold(&events).ledger.launches;
-    let (ms, kind) = (support::MS, LaunchKind::Kernel);
-    events.push(support::launch(0, 900, kind, 101 * ms, 1));
-    events.push(support::launch(0, 901, kind, 102 * ms, 1));
-    events.push(support::activity(0, 900, 0, 7, 103 * ms, ms, support::kernel(1)));
-    assert_eq!(support::fold(&events).ledger.launches, before + 1);
+    let before = fixtures::fold(&events).ledger.launches;
+    let (ms, kind) = (fixtures::MS, LaunchKind::Kernel);
+    events.push(fixtures::launch(0, 900, kind, 101 * ms, 1));
+    events.push(fixtures::launch(0, 901, kind, 102 * ms, 1));
+    events.push(fixtures::activity(0, 900, 0, 7, 103 * ms, ms, fixtures::kernel(1)));
+    assert_eq!(fixtures::fold(&events).ledger.launches, before + 1);
     let pprof = Pprof::read(&support::bytes(Format::Pprof, &events, View::default()));
     assert_eq!(pprof.total("launches"), before + 1);
-    let view = View { table: export::Table::Threads, ..View::default() };
+    let view = View { table: analysis::Table::Threads, ..View::default() };
     let threads = support::export(Format::Csv, &events, view);
     let launches = threads.lines().skip(1).map(|row| row.rsplit(',').next().expect(row).parse::<u64>().expect(row));
     assert_eq!(launches.sum::<u64>(), before + 1, "{threads}");
@@ -50,7 +51,7 @@ fn speedscope(events: &[Event]) -> Value {
 #[test]
 fn totals_agree() {
     let events = events();
-    let profile = support::fold(&events);
+    let profile = fixtures::fold(&events);
     let pprof = Pprof::read(&support::bytes(Format::Pprof, &events, View::default()));
     let ledger = &profile.ledger;
     let (gpu, cpu) = (pprof.total("gpu"), pprof.total("cpu"));
@@ -150,9 +151,9 @@ fn views_limit_the_weights() {
 /// Check that counted events are sample types with their units.
 #[test]
 fn counted_events_are_sample_types() {
-    let events = support::counted::events();
+    let events = fixtures::counted::events();
     let pprof = Pprof::read(&support::bytes(Format::Pprof, &events, View::default()));
-    let profile = support::fold(&events);
+    let profile = fixtures::fold(&events);
     for counter in profile.counters.all.values() {
         let total: u64 = profile
             .counters
@@ -176,7 +177,7 @@ fn go_reads_the_profile() {
         return support::not_covered("pprof's reader: `go tool pprof` is not installed");
     }
     let events = events();
-    let profile = support::fold(&events);
+    let profile = fixtures::fold(&events);
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("run.pb.gz");
     fs::write(&file, support::bytes(Format::Pprof, &events, View::default())).expect("written");

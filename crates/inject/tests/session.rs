@@ -12,9 +12,8 @@ use std::time::{Duration, Instant};
 
 use cupti::ids::{resource, result, sync_kind};
 use inject::Found;
-use wire::Notice;
-
 use peer::{Listener, ROLE, Received, Target, connect_until_closed};
+use wire::Notice;
 
 /// Not a test: this is the target process when this binary runs itself.
 #[test]

@@ -6,7 +6,7 @@
 //! A third one relates what was received to what CUPTI delivered, as the sessions counted it on the other side of the
 //! socket: delivered = received + queue full + what was lost on the way.
 //!
-//! A new kind of loss needs a counter, a name here, and a sentence in `export/src/losses.rs`; a test there fails if the
+//! A new kind of loss needs a counter, a name here, and a sentence in `analysis/src/losses.rs`; a test there fails if the
 //! sentence is missing.
 
 use std::collections::BTreeMap;

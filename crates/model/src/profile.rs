@@ -22,6 +22,7 @@ use crate::{
     ranks::Ranks,
     stacks::Stacks,
     stalls::{StallLedger, Stalls},
+    steps::Steps,
     symbols::Symbols,
     verdict::{Assigned, KernelSamples},
 };
@@ -50,6 +51,8 @@ pub struct Profile {
     pub sessions: BTreeMap<SessionId, SessionInfo>,
     /// Ranks of a distributed program; empty if no process has one.
     pub ranks: Ranks,
+    /// Steps, if somebody looked for them: that takes another pass over the events.
+    pub steps: Option<Steps>,
     /// NVTX ranges; empty unless they were requested.
     pub ranges: Ranges,
     /// GPUs by number.

@@ -113,6 +113,11 @@ impl Selection {
         Self { processes: processes.into_iter().collect(), sessions: sessions.into_iter().collect() }
     }
 
+    /// Whether a process is one of them.
+    pub fn has_process(&self, process: ProcessId) -> bool {
+        self.processes.contains(&process)
+    }
+
     /// Whether an event belongs to these processes, or to the recording as a whole.
     pub fn includes(&self, event: &Event) -> bool {
         match (event, event.owner()) {

@@ -64,8 +64,8 @@ impl Daemon {
     }
 
     /// Runs until a signal arrives or all selected processes have ended.
-    pub fn run(mut self) {
-        self.announce();
+    pub fn run(mut self) -> anyhow::Result<()> {
+        self.announce()?;
         health::trim_heap();
         self.monitor.watch();
         // Nobody answers scrapes any more, and the server's thread must not wait for that.
@@ -75,9 +75,11 @@ impl Daemon {
         if let Some(display) = self.monitor.display.take() {
             display.finish();
         }
+        self.monitor.collector.sink.notes.finish();
+        Ok(())
     }
 
-    fn announce(&mut self) {
+    fn announce(&mut self) -> anyhow::Result<()> {
         if let (Some(server), false) = (&self.server, self.output.quiet) {
             let address = server.address();
             eprintln!("warpscope: metrics on http://{address}/metrics");
@@ -86,10 +88,11 @@ impl Daemon {
             }
         }
         let collector = &mut self.monitor.collector;
-        collector.sink.notes.write_to_log();
+        collector.sink.notes.write_to_log().context("cannot start the thread for the log")?;
         if let (true, Some(trace)) = (self.output.verbose, &collector.trace) {
             let (costs, spent) = (&trace.libraries.costs, trace.libraries.spent);
             eprintln!("warpscope: monitoring {costs}, attached in {:.1} ms", spent.as_secs_f64() * 1e3);
         }
+        Ok(())
     }
 }

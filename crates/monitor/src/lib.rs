@@ -12,6 +12,7 @@
 pub mod config;
 pub mod console;
 mod daemon;
+mod ended;
 pub mod http;
 pub mod map;
 pub mod openmetrics;

@@ -7,7 +7,7 @@ pub(crate) mod utc;
 
 use std::{sync::Arc, time::Duration};
 
-pub use nvml::Device;
+pub use gpu_counters::nvml::Device;
 
 /// Everything known at one point in time.
 #[derive(Clone, Debug, Default)]

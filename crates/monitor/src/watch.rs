@@ -12,6 +12,7 @@ mod limit;
 mod main_loop;
 mod map;
 mod namer;
+mod notes;
 mod periodic;
 mod rescan;
 mod state;

@@ -19,6 +19,7 @@
 //!   calls it directly.
 //! - [`Plain`] is how requests and answers are written. Answers are untrusted: lengths are checked before anything is allocated.
 //! - [`keep()`] gives up what warpscope itself does not need once it has started.
+//! - [`user`] is about the user behind sudo: whose files and programs are those of the user.
 //! - Nothing is executed: a worker is a copy of this program, so a function has the same address there.
 
 mod call;
@@ -28,9 +29,11 @@ mod message;
 mod plain;
 mod rights;
 mod seccomp;
+pub mod user;
 mod worker;
 mod zygote;
 
 pub use call::{Failed, Limits, missing, parse, sentence, start};
 pub use keep::{Keep, capability, keep};
 pub use plain::{Bytes, Plain};
+pub use rights::drop_capabilities;

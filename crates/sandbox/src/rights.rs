@@ -32,8 +32,9 @@ pub(crate) fn drop_bounding_except(mask: u64) {
     }
 }
 
-/// Gives up every capability, for good.
-pub(crate) fn drop_capabilities() -> io::Result<()> {
+/// Gives up every capability of this thread, for good: no program that it runs gains any. Only system calls, so it may run
+/// between fork and exec.
+pub fn drop_capabilities() -> io::Result<()> {
     let none = [0_u32; 6];
     // SAFETY: plain system calls; the buffers have the size that the version requires.
     unsafe {

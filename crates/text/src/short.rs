@@ -14,6 +14,8 @@ mod parse;
 
 use parse::{Part, parse};
 
+use crate::names::clean;
+
 /// The shortest beginning of a part worth showing, in characters.
 const SHORTEST: usize = 8;
 /// The maximum number of template arguments kept if not all fit.
@@ -41,6 +43,20 @@ pub fn short_frame(name: &str, most: usize) -> String {
             format!("{label}{}", short(kernel, most.saturating_sub(label.chars().count())))
         }
         _ => name.to_owned(),
+    }
+}
+
+/// Shortens a function's name for a line of text: it is cut if it is still longer.
+pub fn shortened(name: &str, most: usize) -> String {
+    cut(&short(&clean(name), most), most)
+}
+
+/// Cuts a text to at most `most` characters.
+pub fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        text.to_owned()
+    } else {
+        text.chars().take(most.saturating_sub(1)).collect::<String>() + "…"
     }
 }
 

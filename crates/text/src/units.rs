@@ -91,6 +91,11 @@ pub fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
+/// Returns a part as a share of the whole, 0 to 1.
+pub fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
 /// Formats a share to one decimal: `95.1 %`. A nonzero share is never shown as 0.0 %, and a partial one never as 100.0
 /// %.
 pub fn percent(part: u64, whole: u64) -> String {

@@ -104,18 +104,22 @@ pub struct Man {
   warpscope report warpscope.wscope
   warpscope report --json warpscope.wscope | jq '.top_kernels[0]'
   warpscope report --by line --top 5 --kernel gemm warpscope.wscope
+  warpscope report --by steps warpscope.wscope
+  warpscope report --step slowest warpscope.wscope
   warpscope report --from 2s --to 3.5s warpscope.wscope
   ssh gpu-box cat run.wscope | warpscope report -
+  warpscope report --by calls trace.jsonl
   warpscope report rank-*.wscope")]
 pub struct Report {
-    /// The recording to read (.wscope), or - for stdin; several recordings, such as one per rank, are read as one.
+    /// The recording to read (.wscope) or the lines of a trace (.jsonl), or - for stdin; several recordings, such as one per
+    /// rank, are read as one.
     #[arg(required = true, value_name = "RECORDING")]
     pub recordings: Vec<PathBuf>,
     /// Print the summary as JSON.
     #[arg(long)]
     pub json: bool,
-    /// Print one table instead: kernels, paths, user-paths, lines, functions, threads, streams, ranks, copies, devices,
-    /// occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls, requests or ledger.
+    /// Print one table instead: kernels, classes, phases, paths, user-paths, lines, steps, functions, threads, streams, ranks,
+    /// copies, devices, occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls, requests or ledger.
     #[arg(long, value_name = "TABLE")]
     pub by: Option<Table>,
     /// With --by, print N rows [default: 20; all with --json].
@@ -173,8 +177,8 @@ pub struct Export {
     /// Draw each level of a recursion in flame graphs, instead of one frame `f [recursion x40]`.
     #[arg(long)]
     pub unfold_recursion: bool,
-    /// Write this table to .csv files: kernels, paths, user-paths, lines, functions, threads, streams, ranks, copies,
-    /// devices, occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls, requests or ledger.
+    /// Write this table to .csv files: kernels, classes, phases, paths, user-paths, lines, steps, functions, threads, streams,
+    /// ranks, copies, devices, occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls, requests or ledger.
     #[arg(long, value_name = "TABLE")]
     pub table: Option<Table>,
     /// Leave calls of a trace that took less than TIME (such as 20us) out of the events of outputs.
@@ -289,7 +293,7 @@ mod tests {
         let words = |help: &str| help.split([' ', ',', '.', '\n']).map(str::to_owned).collect::<Vec<_>>();
         for command in ["report", "export"] {
             let words = words(&help(command));
-            for (table, _) in export::Table::ALL {
+            for (table, _) in analysis::Table::ALL {
                 assert!(words.iter().any(|word| word == table), "{table} is not in the help of {command}");
             }
         }

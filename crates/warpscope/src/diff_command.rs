@@ -6,14 +6,18 @@ use std::{
     process::ExitCode,
 };
 
+use analysis::diff::{Diff, Run, Total};
 use anyhow::{Context, bail};
 use collect::command::user::User;
-use export::{
-    Format,
-    diff::{Diff, Run, Total},
-};
+use export::Format;
+use terminal::Style;
 
-use crate::{args, load::load, outputs::write_file, say::say, terminal::Style};
+use crate::{
+    args,
+    load::{Find, load},
+    outputs::write_file,
+    say::say,
+};
 
 /// The rows of a table on a terminal, if not given.
 const ROWS: usize = 15;
@@ -36,7 +40,7 @@ pub fn run(options: &args::Diff) -> anyhow::Result<ExitCode> {
     let mut damaged = false;
     let mut runs = |paths: &[PathBuf]| -> anyhow::Result<Vec<Run>> {
         let run = |path: &PathBuf| {
-            let mut loaded = load(std::slice::from_ref(path), &options.filters)?;
+            let mut loaded = load(std::slice::from_ref(path), &options.filters, Find::Profile)?;
             options.graph_stacks.apply(&mut loaded.profile);
             if loaded.damaged {
                 damaged = true;
@@ -56,7 +60,7 @@ pub fn run(options: &args::Diff) -> anyhow::Result<ExitCode> {
     if let Some(path) = &options.output {
         let names = |side: &[PathBuf]| side.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
         let (before, after) = (names(before), names(after));
-        write_file(path, User::behind_sudo().as_ref(), |out| diff.html([&before, &after], out))?;
+        write_file(path, User::behind_sudo().as_ref(), |out| export::diff::write(&diff, [&before, &after], out))?;
         return Ok(status(above.as_deref(), damaged));
     }
     let mut out = io::stdout().lock();
@@ -66,7 +70,7 @@ pub fn run(options: &args::Diff) -> anyhow::Result<ExitCode> {
         writeln!(out)?;
     } else {
         let style = Style::of(&io::stdout());
-        write!(out, "{}", style.text(&diff.text(style.width, options.top.unwrap_or(ROWS))))?;
+        write!(out, "{}", style.text(&terminal::comparison(&diff, style.width, options.top.unwrap_or(ROWS))))?;
     }
     drop(out);
     Ok(status(above.as_deref(), damaged))

@@ -8,8 +8,7 @@ use std::{
 };
 
 use bpf::features;
-
-use crate::terminal::Style;
+use terminal::Style;
 
 /// The outcome of a check.
 enum Finding {
@@ -135,5 +134,5 @@ fn cupti() -> Finding {
 /// Returns the CUPTI libraries of the CUDA toolkit and of the Python packages in the current environment.
 fn cupti_libraries() -> Vec<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    pm::search::libraries(&pm::search::environments(&variable, None, None))
+    gpu_counters::libraries(&gpu_counters::environments(&variable, None, None))
 }

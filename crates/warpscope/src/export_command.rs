@@ -2,14 +2,15 @@
 
 use std::{io, path::Path, process::ExitCode};
 
+use analysis::{EventView, Flames, MemoryView, Table, View};
 use anyhow::bail;
 use collect::command::user::User;
-use export::{EventView, Flames, Format, MemoryView, View};
+use export::Format;
 use model::profile::Profile;
 
 use crate::{
     args,
-    load::load,
+    load::{Find, load},
     outputs::{Outputs, view},
     say::say,
 };
@@ -18,13 +19,15 @@ use crate::{
 pub fn run(options: &args::Export) -> anyhow::Result<ExitCode> {
     let format = options.format.as_deref().map(format).transpose()?;
     let mut outputs = Outputs::open_as(format, &options.output, &[], User::behind_sudo().as_ref())?;
-    let mut loaded = load(&options.recordings, &options.filters)?;
+    let table = options.table.unwrap_or_default().0;
+    let find = if table == Table::Steps { Find::Steps } else { Find::Profile };
+    let mut loaded = load(&options.recordings, &options.filters, find)?;
     options.graph_stacks.apply(&mut loaded.profile);
     let status = loaded.status();
     outputs.read_from(loaded.source, loaded.filter.take())?;
-    let calls = options.phases.of_calls(options.min_duration);
+    let any_calls = !loaded.profile.calls.is_empty();
+    let calls = options.phases.of_calls(options.min_duration.filter(|_| any_calls));
     loaded.profile.notes.extend(calls.note(None));
-    let table = options.table.unwrap_or_default().0;
     let view = View { table, calls, ..chosen_view(options, &loaded.profile)? };
     for note in &loaded.profile.notes {
         say(note);

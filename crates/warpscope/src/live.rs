@@ -2,15 +2,12 @@
 
 use std::io::{self, BufWriter, Write};
 
+use analysis::{CallView, trace::live::Live as Events};
 use collect::sink::Printer;
-use export::{
-    CallView,
-    trace::{Form, Lines},
-};
+use export::LiveLines;
 use model::event::Event;
+use terminal::{Lines, Style};
 use text::pattern::Selection;
-
-use crate::terminal::Style;
 
 /// Requests lines of JSON instead of text.
 pub const JSON: &str = "json";
@@ -33,9 +30,15 @@ impl Wanted {
     }
 }
 
+/// How events are printed.
+enum Form {
+    Text(Lines),
+    Json(LiveLines),
+}
+
 /// Prints to stdout or stderr.
 pub struct Live {
-    lines: Lines,
+    form: Form,
     out: BufWriter<Box<dyn Write + Send>>,
 }
 
@@ -46,15 +49,21 @@ impl Live {
             true => (Box::new(io::stdout()), Style::of(&io::stdout())),
             false => (Box::new(io::stderr()), Style::of(&io::stderr())),
         };
-        let form = if wanted.json { Form::Json } else { Form::Text { colour: style.colour } };
-        let lines = Lines::new(form, start, symbols::readable).filtered(wanted.filter).viewed(wanted.calls);
-        Self { lines, out: BufWriter::new(out) }
+        let events = Events::new(symbols::readable).filtered(wanted.filter).viewed(wanted.calls);
+        let form = match wanted.json {
+            true => Form::Json(LiveLines::new(events, start)),
+            false => Form::Text(Lines::new(events, start, style.colour)),
+        };
+        Self { form, out: BufWriter::new(out) }
     }
 }
 
 impl Printer for Live {
     fn print(&mut self, event: &Event) -> io::Result<()> {
-        self.lines.push(event, &mut self.out)
+        match &mut self.form {
+            Form::Text(lines) => lines.push(event, &mut self.out),
+            Form::Json(lines) => lines.push(event, &mut self.out),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {

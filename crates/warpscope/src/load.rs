@@ -2,14 +2,22 @@
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
+use analysis::steps::Sequence;
+use anyhow::bail;
 use model::{
     event::{Event, Loss, LossCause},
+    filter::{Filter, Filters},
     fold::Fold,
     profile::Profile,
 };
 use symbols::Kept;
 
-use crate::{args::Filters, filter, filter::Filter, progress::Progress, recordings::Recordings};
+use crate::{
+    args,
+    progress::Progress,
+    recordings::Recordings,
+    steps::{self, Wanted},
+};
 
 /// Recordings, and their profile.
 pub struct Loaded {
@@ -30,17 +38,38 @@ impl Loaded {
     }
 }
 
+/// What to find out while reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Find {
+    /// Only what needs no further pass.
+    Profile,
+    /// The steps as well.
+    Steps,
+}
+
 /// Reads recordings as one, or a part of them. A damaged end is reported but does not fail the load; addresses without a name
 /// are resolved now.
-pub fn load(paths: &[PathBuf], filters: &Filters) -> anyhow::Result<Loaded> {
+pub fn load(paths: &[PathBuf], options: &args::Filters, find: Find) -> anyhow::Result<Loaded> {
+    let wanted = Wanted::parse(options)?;
+    let finds_steps = find == Find::Steps || wanted.selects();
     let source = Recordings::open(paths)?;
     let _progress = Progress::begin(format!("reading {}", source.name()), Some(source.reading()));
-    let (mut profile, damaged) = fold(&source, None)?;
+    let mut sequence = finds_steps.then(Sequence::default);
+    let (mut profile, damaged) = fold(&source, None, sequence.as_mut())?;
+    let mut step_time = None;
+    if let Some(sequence) = sequence.filter(|_| !profile.is_trace()) {
+        let steps = wanted.find(&profile, sequence, &mut || source.events(None))?;
+        step_time = wanted.time(&steps, options, &profile)?;
+        profile.steps = Some(steps);
+    } else if wanted.selects() {
+        bail!("a trace has no steps: --step needs a recording of `warpscope record`");
+    }
     let mut filter = None;
-    if filter::is_used(filters) {
-        filter = Filter::new(filters, &profile, || source.read())?.map(Arc::new);
-        let range = filter::range(filters);
-        let is_range = filter::is_used(&range);
+    let filters = options.wanted(step_time);
+    if filters.is_used() {
+        filter = Filter::new(&filters, &profile, || source.read())?.map(Arc::new);
+        let range = filters.range();
+        let is_range = range.is_used();
         let missing = [
             (!profile.energy.is_empty(), "energy is not shown for a part of a recording: it is that of whole GPUs"),
             (
@@ -52,25 +81,42 @@ pub fn load(paths: &[PathBuf], filters: &Filters) -> anyhow::Result<Loaded> {
                 "GPU memory is not shown for a time range: it would lack what was allocated before",
             ),
         ];
-        if is_range && let Some(of_range) = Filter::new(&range, &profile, || source.read())? {
-            let (part, _) = fold(&source, Some(&of_range))?;
-            let mut of_gpus = Fold::within(of_range.times());
-            source.read()?.for_each(|event| of_gpus.push(&event));
-            profile = part.range_of(profile, filter::given(&range), of_gpus.finish().devices);
+        if is_range {
+            profile = range_of(&source, profile, &range)?;
         }
-        if filter::given(&range) != filter::given(filters) {
-            let (part, _) = fold(&source, filter.as_deref())?;
-            profile = part.part_of(profile, filter::given(filters));
+        if range != filters {
+            let (part, _) = fold(&source, filter.as_deref(), None)?;
+            profile = part.part_of(profile, filters.given());
+        }
+        profile.steps = profile.recording().steps.clone();
+        if let (Some(steps), Some(filter)) = (&mut profile.steps, &filter) {
+            steps::select(steps, &filters, filter);
         }
         profile.notes.extend(missing.into_iter().filter(|(is, _)| *is).map(|(_, note)| note.to_owned()));
     }
     Ok(Loaded { source, profile, filter, damaged })
 }
 
-fn fold(source: &Recordings, filter: Option<&Filter>) -> anyhow::Result<(Profile, bool)> {
+/// Returns a time range of a whole recording.
+pub fn range_of(source: &Recordings, whole: Profile, range: &Filters) -> anyhow::Result<Profile> {
+    let Some(filter) = Filter::new(range, &whole, || source.read())? else { return Ok(whole) };
+    let (part, _) = fold(source, Some(&filter), None)?;
+    let mut of_gpus = Fold::within(filter.times());
+    source.read()?.for_each(|event| of_gpus.push(&event));
+    Ok(part.range_of(whole, range.given(), of_gpus.finish().devices))
+}
+
+fn fold(
+    source: &Recordings,
+    filter: Option<&Filter>,
+    mut sequence: Option<&mut Sequence>,
+) -> anyhow::Result<(Profile, bool)> {
     let mut events = source.read()?;
     let mut fold = Fold::new();
     for event in events.by_ref() {
+        if let (Some(sequence), Event::Launch(launch)) = (&mut sequence, &event) {
+            sequence.push(launch);
+        }
         match filter {
             None => fold.push(&event),
             Some(filter) => filter.apply(event).iter().for_each(|event| fold.push(event)),

@@ -5,7 +5,6 @@ mod demo;
 mod diff_command;
 mod doctor;
 mod export_command;
-mod filter;
 mod live;
 mod load;
 mod man;
@@ -20,23 +19,23 @@ mod report;
 mod result;
 mod running_command;
 mod say;
+mod slowest_step;
 mod status;
 mod status_line;
+mod steps;
 mod summary;
-mod terminal;
 mod top_command;
 mod trace;
 
 use std::{io, process::ExitCode};
 
 use anyhow::Context;
+use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 use collect::command::target::CannotRun;
 
-use args::{Cli, Command};
-
 fn main() -> ExitCode {
-    if let Some(code) = collect::sampler::run_if_named(std::env::args_os()) {
+    if let Some(code) = gpu_counters::run_if_named(std::env::args_os()) {
         return code;
     }
     match run(Cli::parse().command) {

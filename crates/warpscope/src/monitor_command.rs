@@ -8,8 +8,9 @@ use monitor::{
     config::{Options, Settings},
     map::client,
 };
+use terminal::Style;
 
-use crate::{args, privileges::keep_for_monitor, terminal::Style};
+use crate::{args, privileges::keep_for_monitor};
 
 /// Runs the command.
 pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
@@ -30,7 +31,7 @@ pub fn run(options: args::Monitor) -> anyhow::Result<ExitCode> {
     if !records {
         daemon.note(keep_for_monitor());
     }
-    daemon.run();
+    daemon.run()?;
     Ok(ExitCode::SUCCESS)
 }
 

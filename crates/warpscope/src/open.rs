@@ -10,16 +10,22 @@ use std::{
     sync::Arc,
 };
 
+use analysis::Flames;
 use anyhow::{Context, bail};
 use collect::command::{
     capabilities::keep_own_capabilities,
     random::token,
     user::{User, acting_as, become_user},
 };
-use export::{Flames, Format};
+use export::Format;
 use monitor::http::{Method, Peer, Refusal, Request, Response, Server};
 
-use crate::{args, load::load, outputs, progress::Progress};
+use crate::{
+    args,
+    load::{Find, load},
+    outputs,
+    progress::Progress,
+};
 
 /// The longest report that is read.
 const LONGEST: u64 = 1 << 30;
@@ -68,7 +74,7 @@ fn page(paths: &[PathBuf], user: Option<&User>) -> anyhow::Result<Vec<u8>> {
 
 /// Returns the report of recordings.
 fn report(paths: &[PathBuf]) -> anyhow::Result<Vec<u8>> {
-    let loaded = load(paths, &args::Filters::default())?;
+    let loaded = load(paths, &args::Filters::default(), Find::Profile)?;
     let _progress = Progress::begin("making the report".to_owned(), Some(loaded.source.reading()));
     let mut page = Vec::new();
     let view = outputs::view::default(&loaded.profile);

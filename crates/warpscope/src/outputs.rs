@@ -14,13 +14,14 @@ use std::{
     sync::Arc,
 };
 
+use analysis::{Events, Flames, View};
 use anyhow::{Context, bail};
 use collect::command::user::User;
-use export::{Events, Flames, Format, View, formats::parquet};
-use model::recording::Writer;
+use export::{Format, formats::parquet};
+use model::{filter::Filter, recording::Writer};
 use text::names::printable;
 
-use crate::{filter::Filter, progress::Progress, recordings::Recordings, say::say, status_line};
+use crate::{progress::Progress, recordings::Recordings, say::say, status_line};
 use place::{Name, Place, Unfinished};
 
 /// The most runs whose default outputs are kept in one directory.

@@ -13,6 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use analysis::{CallView, Flames};
 use anyhow::{Context, bail};
 use collect::{
     Collected, Collector, Cost, Prepared, Until,
@@ -25,11 +26,10 @@ use collect::{
         workspace::Workspace,
     },
     flight::{Flight, slow},
-    gpu_counters::used_by_others,
     process::procfs,
     sink::{Recording, Sink},
 };
-use export::{CallView, Flames};
+use gpu_counters::used_by_others;
 use model::{
     event::{End, Event, Note},
     profile::Profile,
@@ -44,7 +44,7 @@ use crate::{
     running_command::{RunningCommand, exit_code},
     say::say,
     status::Status,
-    summary,
+    steps, summary,
 };
 use flight::Background;
 use plan::Plan;
@@ -97,8 +97,9 @@ fn prepare(options: &args::Record, plan: Plan) -> anyhow::Result<(Option<Workspa
     injection.nvtx = options.nvtx && other_nvtx.is_none();
 
     // CUPTI would report nothing at all, without an error, after the first kernel.
-    let stalls_refused =
-        injection.stalls.and_then(|_| used_by_others(&program(options), injection.simulator.as_deref()));
+    let stalls_refused = injection
+        .stalls
+        .and_then(|_| used_by_others(search::program(&program(options)).as_deref(), injection.simulator.as_deref()));
     if stalls_refused.is_some() {
         injection.stalls = None;
     }
@@ -159,7 +160,10 @@ impl Recorded<'_> {
         let Ended { sink, time, mut kept, cost, ended, command } = ended.inspect_err(|_| outputs.remove_recording())?;
         self.style.shows_progress &= !command.runs();
         let end = End { time, status: command.status.map(ExitStatusExt::into_raw) };
-        let (profile, complete) = self.style.finish(sink, end, &mut kept);
+        let (mut profile, complete) = self.style.finish(sink, end, &mut kept);
+        if !self.options.quiet {
+            profile.steps = steps::of_recording(&profile, &mut || outputs.events());
+        }
         if recorded_nothing(&profile, command.status) {
             outputs.keep_existing();
         }
@@ -269,15 +273,15 @@ impl Recorded<'_> {
         let Self { plan, options, injection, user, .. } = self;
         let (program, simulator) = (program(options), injection.simulator.as_deref());
         collector.recorder.open_hits(!options.command.is_empty());
-        collector.count_events(plan.events.clone(), plan.off_cpu.is_some(), &program, simulator)?;
+        collect::events::count(collector, plan.events.clone(), plan.off_cpu.is_some(), &program, simulator)?;
         if options.memory {
-            collector.record_memory(&program, simulator)?;
+            collect::memory::record(collector, &program, simulator)?;
         }
         if options.energy {
-            collector.record_energy(simulator);
+            collect::gpu_counters::record_energy(collector, simulator);
         }
         if options.counters {
-            collector.record_counters(&program, simulator);
+            collect::gpu_counters::record_counters(collector, &program, simulator);
         }
         if options.command.is_empty() {
             if options.verbose {

@@ -3,17 +3,24 @@
 use std::{
     fs::File,
     io::{self, BufReader, IsTerminal, Read, Seek},
-    os::{fd::AsFd, unix::fs::FileTypeExt},
+    os::{
+        fd::AsFd,
+        unix::fs::{FileExt, FileTypeExt},
+    },
     path::PathBuf,
     sync::Arc,
 };
 
+use analysis::Events;
 use anyhow::{Context, bail};
-use export::Events;
-use model::{merge::Merged, recording::Reader};
+use model::{
+    filter::Filter,
+    merge::Merged,
+    recording::{Reader, Writer},
+};
 use rustix::fs::fstat;
 
-use crate::{filter::Filter, progress::Reading};
+use crate::progress::Reading;
 
 /// The events of all recordings.
 pub type Recorded = Merged<Reader<Counted>>;
@@ -49,6 +56,7 @@ impl Recordings {
                 false => File::open(path).with_context(cannot)?,
             };
             let file = rewindable(file).with_context(|| format!("cannot read {}", path.display()))?;
+            let file = recorded(file).with_context(|| format!("cannot read {}", path.display()))?;
             if let Some((other, _)) = files.iter().find(|(_, other)| is_same(other, &file)) {
                 bail!("{} and {} are the same file", other.display(), path.display());
             }
@@ -126,6 +134,23 @@ fn rewindable(mut file: File) -> anyhow::Result<File> {
         return Ok(kept);
     }
     Ok(file)
+}
+
+/// Returns a recording: a trace's lines of JSON become one in a temporary file without a name.
+fn recorded(mut file: File) -> anyhow::Result<File> {
+    let mut first = [0];
+    if file.read_at(&mut first, 0)? == 0 || first != *b"{" {
+        return Ok(file);
+    }
+    file.rewind()?;
+    let kept = tempfile::tempfile().context("cannot create a temporary file")?;
+    let mut writer = Writer::new(&kept)?;
+    export::read_back(BufReader::with_capacity(1 << 20, file), &mut |event| {
+        writer.push(event).map_err(io::Error::other)
+    })?;
+    writer.flush()?;
+    drop(writer);
+    Ok(kept)
 }
 
 fn is_same(one: &File, other: &File) -> bool {

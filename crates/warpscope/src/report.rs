@@ -5,14 +5,15 @@ use std::{
     process::ExitCode,
 };
 
-use export::{Flames, Summary};
+use analysis::{Flames, Summary, Table};
+use terminal::Style;
 
 use crate::{
     args,
-    load::{Loaded, load},
+    load::{Find, Loaded, load},
     progress::Progress,
     say::say,
-    terminal::Style,
+    slowest_step,
 };
 
 /// The rows of a table on a terminal, if not given.
@@ -20,7 +21,9 @@ const ROWS: usize = 20;
 
 /// Runs the command.
 pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
-    let loaded = load(&options.recordings, &options.filters)?;
+    let needs_steps = options.by.is_none_or(|table| table.0 == Table::Steps);
+    let find = if needs_steps { Find::Steps } else { Find::Profile };
+    let loaded = load(&options.recordings, &options.filters, find)?;
     let status = loaded.status();
     let Loaded { source, mut profile, filter, .. } = loaded;
     options.graph_stacks.apply(&mut profile);
@@ -34,23 +37,28 @@ pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
             say(note);
         }
         let mut rows = table.0.rows(&flames, &mut events)?;
-        rows.truncate(options.top.unwrap_or(if options.json { usize::MAX } else { ROWS }));
+        rows.rows.truncate(options.top.unwrap_or(if options.json { usize::MAX } else { ROWS }));
         drop(progress);
         if rows.rows.is_empty() && !options.json {
             say(format_args!("the table is empty: {}", table.0.filled_by()));
         } else if options.json {
-            serde_json::to_writer_pretty(&mut out, &rows.json()).map_err(io::Error::from)?;
+            serde_json::to_writer_pretty(&mut out, &export::table::json(&rows)).map_err(io::Error::from)?;
             writeln!(out)?;
         } else {
-            write!(out, "{}", style.text(&rows.text(style.width)))?;
+            if table.0 == Table::Steps {
+                let reasons = slowest_step::explained(&source, &profile)?;
+                let text = terminal::steps(&profile, reasons.as_deref(), style.colour, style.width);
+                write!(out, "{}", style.text(&text))?;
+            }
+            write!(out, "{}", style.text(&terminal::table(&rows, style.width)))?;
         }
     } else if options.json {
-        let summary = Summary::with_events(&flames, &mut events, style.width)?;
+        let summary = Summary::with_events(&flames, &mut events)?;
         drop(progress);
         serde_json::to_writer_pretty(&mut out, &summary).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
-        let text = export::report(&flames, &mut events, style.colour, style.width)?;
+        let text = terminal::report(&flames, &mut events, style.colour, style.width)?;
         drop(progress);
         write!(out, "{}", style.text(&text))?;
     }

@@ -8,8 +8,7 @@ use std::{
 };
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-use crate::terminal::Style;
+use terminal::Style;
 
 /// Erases a line.
 const ERASE: &str = "\r\x1b[K";

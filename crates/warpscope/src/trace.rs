@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use analysis::{Flames, View};
 use anyhow::{Context, bail};
 use bpf::tracefs;
 use collect::{
@@ -19,7 +20,7 @@ use collect::{
     process::procfs,
     sink::{self, Recording, Sink as _},
 };
-use export::{Flames, Format, View};
+use export::Format;
 use model::event::{End, Event, Mode, Note, ProcessId};
 use text::did_you_mean;
 
@@ -68,7 +69,7 @@ pub fn run(options: args::Trace) -> anyhow::Result<ExitCode> {
     let mut sink = Recording::new(file, path).context("cannot start the recording")?;
     begin(&mut sink, live, &options);
     let mut collector = prepared.collect(signals, sink);
-    collector.trace = Some(tracer);
+    collector.trace = Some(Box::new(tracer));
     let started = start(&mut collector, &options, &injection, kernel, user.as_ref());
     let child = started.inspect_err(|_| outputs.remove_recording())?;
     // Not before: the command must have the rights that it has without warpscope.

@@ -41,6 +41,8 @@ SHARED_STRUCT(mapping);
 SHARED_STRUCT(range);
 SHARED_STRUCT(unwind_row);
 SHARED_STRUCT(python_process);
+SHARED_STRUCT(python_program_key);
+SHARED_STRUCT(python_program);
 SHARED_STRUCT(function);
 SHARED_STRUCT(hit_point);
 SHARED_STRUCT(tensor_point);

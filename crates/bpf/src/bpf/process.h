@@ -52,8 +52,10 @@ static __always_inline void new_image(struct task_struct *task, u32 parent, u32 
 	if (origin == ORIGIN_FORK) {
 		inherit_mappings(parent, image.id);
 		inherit_python(parent, image.id);
-	} else if (origin == ORIGIN_FOUND) {
-		inherit_python(tgid | PYTHON_LOADED, image.id);
+	} else {
+		declare_program(task, image.id);
+		if (origin == ORIGIN_FOUND)
+			inherit_python(tgid | PYTHON_LOADED, image.id);
 	}
 	begin_handed(image.id);
 	/* Several threads may make the first call of a process at once: one creates the image, the others use it. */

@@ -372,4 +372,27 @@ static __always_inline void inherit_python(u32 parent, u32 child)
 		bpf_map_update_elem(&python_processes, &child, process, BPF_ANY);
 }
 
+/* Declares an image whose program is a known Python. */
+static __always_inline void declare_program(struct task_struct *task, u32 image)
+{
+	struct mm_struct *mm = BPF_CORE_READ(task, mm);
+	struct inode *inode = BPF_CORE_READ(mm, exe_file, f_inode);
+	struct python_program_key key = {
+		.device = BPF_CORE_READ(inode, i_sb, s_dev),
+		.inode = BPF_CORE_READ(inode, i_ino),
+	};
+	struct python_program *program = bpf_map_lookup_elem(&python_programs, &key);
+	struct python_process process;
+	u64 bias;
+
+	if (!program)
+		return;
+	process = program->process;
+	bias = BPF_CORE_READ(mm, start_code) - program->code;
+	process.interpreters += bias;
+	if (process.versions)
+		process.versions += bias;
+	bpf_map_update_elem(&python_processes, &image, &process, BPF_ANY);
+}
+
 #endif

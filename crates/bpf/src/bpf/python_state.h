@@ -28,6 +28,18 @@ struct {
 	__type(value, struct python_process);
 } python_processes SEC(".maps");
 
+/*
+ * Layouts of program files: a process that executes one has Python frames from its first instruction. If the interpreter is in a
+ * library, or the file is not known yet, the reader declares the process when it has read the mapping.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct python_program_key);
+	__type(value, struct python_program);
+} python_programs SEC(".maps");
+
 /* A code object checked before, and when. */
 struct tagged_code {
 	u64 code;

@@ -82,8 +82,18 @@ struct path {
 	struct dentry *dentry;
 };
 
+struct super_block {
+	unsigned int s_dev;
+};
+
+struct inode {
+	struct super_block *i_sb;
+	unsigned long i_ino;
+};
+
 struct file {
 	struct path f_path;
+	struct inode *f_inode;
 };
 
 struct fdtable {
@@ -104,6 +114,8 @@ struct uprobes_state {
 };
 
 struct mm_struct {
+	unsigned long start_code;
+	struct file *exe_file;
 	struct uprobes_state uprobes_state;
 };
 

@@ -14,12 +14,17 @@ use model::event::{Function, FunctionId, Layer};
 /// The most numbers for functions that are not in `cuda`'s tables, where each name has one number: files may invent
 /// names, and numbers are never reused.
 const MOST_UNKNOWN: usize = 4096;
+/// The most requests with numbers of their own. The driver has some hundreds, but a program may make any request of any file
+/// that is named like a device; those beyond have one number.
+const MOST_REQUESTS: usize = 4096;
 
 /// Assigns numbers, and remembers the names that have been reported.
 #[derive(Debug, Default)]
 pub struct Functions {
     next: u32,
     requests: HashMap<(String, u32, u32), FunctionId>,
+    /// The number of those beyond the limit.
+    other_requests: Option<FunctionId>,
     /// Numbers by name, if each name has one number.
     names: Option<HashMap<String, FunctionId>>,
     unknown: usize,
@@ -72,9 +77,20 @@ impl Functions {
         if let Some(id) = self.requests.get(&key) {
             return (*id, None);
         }
-        let name = request_name(call);
-        let function = self.add(Layer::Driver, &call.device, &name, true).expect("requests need no room in the kernel");
-        self.requests.insert(key, function.id);
+        let full = self.requests.len() >= MOST_REQUESTS;
+        if let Some(id) = self.other_requests.filter(|_| full) {
+            return (id, None);
+        }
+        let (device, name) = match full {
+            true => (ioctls::OTHERS, ioctls::OTHERS.to_owned()),
+            false => (call.device.as_str(), request_name(call)),
+        };
+        let function = self.add(Layer::Driver, device, &name, true).expect("requests need no room in the kernel");
+        if full {
+            self.other_requests = Some(function.id);
+        } else {
+            self.requests.insert(key, function.id);
+        }
         (function.id, Some(function))
     }
 }
@@ -153,5 +169,38 @@ fn memory(action: Action) -> Memory {
         Action::ReleasePrimary => Memory::ReleasePrimary,
         Action::ResetPrimary => Memory::ResetPrimary,
         Action::ResetDevice => Memory::ResetDevice,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that requests that a program invents have one number from a limit on, that it is described once, and that known ones
+    /// keep theirs.
+    #[test]
+    fn invented_requests_share_a_number() {
+        let mut functions = Functions::default();
+        let mut request = |device: &str, number: u64| {
+            let device = device.to_owned();
+            functions.request(&SyscallRecord {
+                number: IOCTL,
+                words: [number, 0, 0],
+                device,
+                ..SyscallRecord::default()
+            })
+        };
+        let (first, described) = request("nvidiactl", 0);
+        assert!(described.is_some_and(|function| function.name == "ioctl 0x0"));
+        for number in 1..MOST_REQUESTS as u64 {
+            assert!(request("nvidiactl", number).1.is_some(), "{number}");
+        }
+        let (others, described) = request("nvidiactl", 1 << 20);
+        let described = described.expect("a description");
+        assert_eq!((described.name.as_str(), described.library.as_str()), ("[others]", "[others]"));
+        for device in ["nvidiactl", "nvidia-invented"] {
+            assert_eq!(request(device, 1 << 21), (others, None));
+        }
+        assert_eq!((request("nvidiactl", 0), functions.count() as usize), ((first, None), MOST_REQUESTS + 1));
     }
 }

@@ -43,8 +43,12 @@ impl Late {
             return;
         }
         let ns = watched - mapped;
-        if self.by_pid.len() >= MOST {
-            self.by_pid.clear();
+        // Those that never call CUDA are not forgotten when they end: the oldest make room.
+        if self.by_pid.len() >= MOST
+            && !self.by_pid.contains_key(&pid)
+            && let Some(oldest) = self.by_pid.iter().min_by_key(|(_, gap)| gap.from).map(|(pid, _)| *pid)
+        {
+            self.by_pid.remove(&oldest);
         }
         match self.by_pid.get_mut(&pid) {
             // Another library of the same process.
@@ -116,6 +120,18 @@ mod tests {
         assert_eq!((late.of(7, 160), late.of(8, 210), late.of(7, 50)), (Some(40), None, None));
         late.forget(7);
         assert_eq!(late.of(7, 160), None);
+    }
+
+    /// Check that the gaps of processes that are never forgotten are bounded, and that the latest are kept.
+    #[test]
+    fn the_oldest_gaps_make_room() {
+        let mut late = Late::default();
+        let count = MOST as u32 + 10;
+        for pid in 1..=count {
+            late.add(pid, pid.into(), u64::from(pid) + 5);
+        }
+        assert_eq!((late.by_pid.len(), late.processes), (MOST, count.into()));
+        assert_eq!([10, 11, count].map(|pid| late.of(pid, u64::MAX)), [None, Some(5), Some(5)]);
     }
 
     /// Check that a process that ended before its libraries were watched is missed once, after the records of its last moments

@@ -4,12 +4,11 @@ use bpf::{Recorder, calls::ErrorSum as ErrorCount};
 use cuda::calls::KernelRef;
 use model::{
     calls::Memory,
-    event::{ErrorSum, Event, FunctionId, KernelSum, Loss, LossCause, MemorySum, ProcessId, Sum},
+    event::{ErrorSum, Event, FunctionId, KernelSum, MemorySum, ProcessId, Sum},
 };
 
 /// Reads the sums from the kernel and pushes them as events.
 pub fn read(recorder: &Recorder, push: &mut dyn FnMut(Event)) {
-    let unread_before = recorder.losses().unread;
     for sum in recorder.sums() {
         push(Event::Sum(Sum {
             function: FunctionId(sum.function),
@@ -58,9 +57,5 @@ pub fn read(recorder: &Recorder, push: &mut dyn FnMut(Event)) {
         };
         let process = ProcessId(sum.image);
         push(Event::KernelSum(KernelSum { process, kernel, count: sum.count }));
-    }
-    let count = recorder.losses().unread - unread_before;
-    if count > 0 {
-        push(Event::Loss(Loss { cause: LossCause::MapsUnread, count }));
     }
 }

@@ -1,6 +1,7 @@
 //! The collector's part of a trace: which functions are watched, and their records as events.
 
 mod reporting;
+mod source;
 mod watching;
 
 use std::collections::{HashMap, VecDeque};
@@ -9,9 +10,12 @@ use bpf::{
     KernelResult,
     calls::{CallRecord, PointRecord, SwitchRecord, SyscallRecord},
 };
-use model::event::{Call, Event, FunctionId, Mapping, ProcessId, SessionId, StackId, Switch};
+use model::event::{Call, Event, FunctionId, ProcessId, SessionId, StackId, Switch};
 
-use super::{callbacks::Callbacks, code::Code, functions::Functions, late::Late, libraries::Libraries, points::Format};
+use super::{
+    callbacks::Callbacks, code::Code, functions::Functions, handles::Handles, late::Late, libraries::Libraries,
+    points::Format,
+};
 
 /// A trace in progress.
 pub struct Tracer {
@@ -34,6 +38,8 @@ pub struct Tracer {
     deferred: VecDeque<Deferred>,
     /// Mappings that did not fit among the deferred ones.
     pub overlooked: u64,
+    /// Present once a process has launched kernels by handles that it got before.
+    handles: Option<Handles>,
     /// Why the last library that could not be watched was rejected.
     pub refused: Option<String>,
 }
@@ -72,40 +78,13 @@ impl Tracer {
             late: Late::default(),
             deferred: VecDeque::new(),
             overlooked: 0,
+            handles: None,
             refused: None,
         }
     }
 
-    /// Handles a file mapped by a followed process.
-    pub fn mapped_by(&mut self, mapping: &Mapping) {
-        self.code.mapped(mapping, self.callbacks.is_some());
-    }
-
-    /// Handles a fork: the child has the mappings of its parent.
-    pub fn forked(&mut self, child: ProcessId, parent: ProcessId) {
-        self.code.forked(child, parent);
-    }
-
-    /// Handles the end of a process image. Its last calls may not have been read yet.
-    pub fn died(&mut self, image: ProcessId) {
-        self.code.died(image);
-        if let Some(callbacks) = &mut self.callbacks {
-            callbacks.ended(image);
-        }
-    }
-
-    /// Removes ended images once all their calls have been read.
-    pub fn forget_gone(&mut self) {
-        self.code.forget_gone();
-    }
-
-    /// Whether the call was made by the injected library, or by CUPTI on its behalf, and not by the program.
-    pub fn is_own(&self, call: &CallRecord) -> bool {
-        self.code.is_own(ProcessId(call.image), call.caller)
-    }
-
     /// Converts a call to an event.
-    pub fn call(&self, mut record: CallRecord, launch: Option<(SessionId, u32)>, stack: Option<StackId>) -> Event {
+    fn call(&self, mut record: CallRecord, launch: Option<(SessionId, u32)>, stack: Option<StackId>) -> Event {
         if let Some((result, widths)) = self.types.get(&record.function) {
             record.result = result.read(record.result);
             // The rest of a word is whatever the caller left in the register.
@@ -135,7 +114,7 @@ impl Tracer {
     }
 
     /// Converts a system call to an event, preceded by the description of its request if that is new.
-    pub fn syscall(&mut self, record: SyscallRecord, launch: Option<(SessionId, u32)>, push: &mut dyn FnMut(Event)) {
+    fn syscall(&mut self, record: SyscallRecord, launch: Option<(SessionId, u32)>, push: &mut dyn FnMut(Event)) {
         let (function, described) = self.functions.request(&record);
         if let Some(function) = described {
             push(Event::Function(function));
@@ -162,7 +141,7 @@ impl Tracer {
     }
 
     /// Converts a tracepoint record to an event.
-    pub fn point(&self, record: &PointRecord) -> Event {
+    fn point(&self, record: &PointRecord) -> Event {
         let text = self.points.get(&record.function).map_or(String::new(), |format| format.text(&record.bytes));
         Event::Call(Call {
             function: FunctionId(record.function),
@@ -187,7 +166,7 @@ impl Tracer {
 }
 
 /// Converts a context switch to an event.
-pub fn switch(record: SwitchRecord, stack: Option<StackId>) -> Event {
+fn switch(record: SwitchRecord, stack: Option<StackId>) -> Event {
     Event::Switch(Switch {
         process: ProcessId(record.image),
         tid: record.tid,

@@ -29,7 +29,7 @@ impl<S: Sink> Collector<S> {
         }
         // It is loaded while tables are compiled, and then waits for them.
         self.attaching = injection.map(|injection| Attaching::start(pids, injection));
-        let waits = injection.is_some() || self.events.is_some();
+        let waits = injection.is_some() || self.sources.iter().any(|source| source.watched_files().is_some());
         let deadline = Instant::now() + FIRST_TABLES;
         // A signal that is not read, such as that of a child of ours, would make every wait end at once.
         let stopped = |collector: &Self| collector.signals.stop_requested() || Instant::now() >= deadline;

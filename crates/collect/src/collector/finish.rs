@@ -8,12 +8,13 @@ use symbols::Kept;
 
 use super::{parts::Collector, records, run::IDLE};
 use crate::{
-    calls::{handles::Handles, sums, tracer::Tracer},
+    calls::tracer::Tracer,
     command::signals::Signals,
     handover::Handovers,
     process::{cpu_time, procfs},
     sessions::{RecognisedLaunches, Sessions},
     sink::Sink,
+    source::Source,
     stacks::{python::Pythons, unwinding::Tables},
 };
 use std::time::Duration;
@@ -34,7 +35,7 @@ pub struct Collected<S> {
     /// What is needed to resolve addresses.
     pub kept: Kept,
     /// What was traced.
-    pub trace: Option<Tracer>,
+    pub trace: Option<Box<Tracer>>,
     /// The cost of collecting.
     pub cost: Cost,
 }
@@ -53,29 +54,10 @@ impl<S: Sink> Collector<S> {
     /// reading at once.
     pub fn finish(mut self) -> Collected<S> {
         self.signals.begin_end();
-        let sink = &mut self.sink;
-        let sampling_ns = std::mem::take(&mut self.gpu_counters).finish(&mut |event| sink.push(&event));
+        self.each_source(|source, around| source.end(around));
         self.end_sessions();
-        let traced = self.trace.as_ref().is_some_and(|trace| !trace.beside_profile);
-        if traced {
-            self.end_trace();
-        }
         self.drain();
-        if traced {
-            let sink = &mut self.sink;
-            sums::read(&self.recorder, &mut |event| sink.push(&event));
-            self.name_handles(true);
-            for symbol in self.handles.as_mut().map(Handles::finish).unwrap_or_default() {
-                self.sink.push(&Event::Symbol(symbol));
-            }
-            let missed = self.recorder.missed_by_hooks();
-            if missed > 0 {
-                self.note(format!(
-                    "{missed} calls of kernel functions were missed (fentry): they were made inside another hook"
-                ));
-            }
-        }
-        self.report_cost(sampling_ns);
+        self.report_cost();
         if self.period > 0 {
             self.kept.keep_bpf_programs();
         }
@@ -84,8 +66,8 @@ impl<S: Sink> Collector<S> {
         Collected { sink: self.sink, signals: self.signals, kept: self.kept, trace: self.trace, cost }
     }
 
-    /// Reports what collecting has cost so far, in this process and in the one that sampled counters.
-    fn report_cost(&mut self, sampling_ns: u64) {
+    /// Reports what collecting has cost so far, in this process and in those that sources have started.
+    fn report_cost(&mut self) {
         for bpf::ProgramCost { program, runs, ns } in self.recorder.costs() {
             let program = match program {
                 bpf::CostProgram::Launch => CostProgram::Launch,
@@ -96,8 +78,9 @@ impl<S: Sink> Collector<S> {
             };
             self.sink.push(&Event::ProgramCost(ProgramCost { program, runs, ns }));
         }
-        let collector_ns = cpu_time::own().saturating_add(sampling_ns);
-        let program_ns = cpu_time::of_ended_children().saturating_sub(sampling_ns);
+        let sources_ns = self.sources.iter().map(|source| source.child_ns()).sum();
+        let collector_ns = cpu_time::own().saturating_add(sources_ns);
+        let program_ns = cpu_time::of_ended_children().saturating_sub(sources_ns);
         self.sink.push(&Event::OwnCost(OwnCost { collector_ns, program_ns }));
     }
 
@@ -108,7 +91,7 @@ impl<S: Sink> Collector<S> {
         self.note(format!("warpscope stopped recording after {seconds} s while process {pid}{comm} was running"));
     }
 
-    pub(super) fn note(&mut self, text: String) {
+    pub(crate) fn note(&mut self, text: String) {
         self.sink.push(&Event::Note(Note { text }));
     }
 
@@ -135,34 +118,16 @@ impl<S: Sink> Collector<S> {
         }
     }
 
-    /// Ends a trace: removes all probes, and reports calls that have not returned.
-    fn end_trace(&mut self) {
-        if let Some(callbacks) = self.trace.as_mut().and_then(|trace| trace.callbacks.as_mut()) {
-            callbacks.end_all();
-        }
-        if let Err(error) = self.recorder.end_trace() {
-            self.note(format!("calls in progress are not in the trace: {error}"));
-        }
-    }
-
-    /// Stops everything that writes to the rings: processes that keep running would fill them without end.
-    fn stop_recording(&mut self) {
-        if self.events.is_some()
-            && let Err(error) = self.recorder.end_waits()
-        {
-            self.note(format!("threads that still waited at the end are missing: {error}"));
-        }
-        self.recorder.stop();
-    }
-
     /// Reads what is still pending after the end, for a limited time: processes may keep sending. The rest is counted.
     fn drain(&mut self) {
-        self.stop_recording();
+        // Processes that keep running would fill the rings without end.
+        self.each_source(|source, around| source.stop(around));
+        self.recorder.stop();
         let begun = Instant::now();
         while begun.elapsed() < LAST_READS && !self.signals.stop_requested_again() && self.gather() {}
         self.recorder.discard();
         self.take_all_reported();
-        self.take_hits(true);
+        self.each_source(|source, around| source.finish(around));
         let (sink, reused) = (&mut self.sink, &self.reused);
         let signals = &self.signals;
         self.unwinding.finish_all(&self.kept.files, &|| signals.stop_requested_again(), &mut |walked| {
@@ -179,48 +144,20 @@ impl<S: Sink> Collector<S> {
             sessions.finish(&self.thread_ids, &mut |event| sink.push(&event));
             self.kept.cubins.extend(sessions.take_cubins());
         }
-        if let Some(events) = &self.events {
-            events.finish(&mut |event| sink.push(&event));
-        }
         self.count_losses();
-    }
-
-    /// Reads the event sums added since the last call. A key that has not been announced yet is deferred, unless this
-    /// is the last call.
-    pub(super) fn take_hits(&mut self, last: bool) {
-        if self.events.is_none() {
-            return;
-        }
-        for (key, sum) in self.recorder.hit_sums() {
-            let known = self.events.as_ref().and_then(|events| events.stack(&key));
-            let stack = match known {
-                Some(stack) => stack,
-                None if last => self.whole_stack(key.image, key.stack, key.python, bpf::now()),
-                None => continue,
-            };
-            let (Some(events), sink) = (&mut self.events, &mut self.sink) else { return };
-            events.sum(key, stack, sum, &mut |event| sink.push(&event));
-        }
     }
 
     /// Reports what was lost since the last call.
     pub(super) fn count_losses(&mut self) {
         let losses = self.recorder.losses();
         let mappings = self.mappings.as_ref().map_or(0, Mappings::lost);
-        for (cause, count) in [
+        let mut all = vec![
             (LossCause::RingLaunches, losses.launches),
             (LossCause::RingStacks, losses.stacks + self.unwinding.raw_dropped()),
             (LossCause::RingSamples, losses.samples),
             (LossCause::RingProcesses, losses.processes),
             (LossCause::StackWalks, losses.walks),
-            (LossCause::RingCalls, losses.calls),
-            (LossCause::DeepCalls, losses.deep_calls),
-            (LossCause::CallSums, losses.sums),
             (LossCause::MapsUnread, losses.unread),
-            (LossCause::Hits, losses.hits + self.events.as_ref().map_or(0, |_| self.recorder.hits_missed())),
-            (LossCause::RingWaits, losses.waits),
-            (LossCause::RingTensors, losses.tensors),
-            (LossCause::MissedSwitches, losses.switches),
             (LossCause::Mappings, mappings),
             (LossCause::UnparsedRecords, losses.unparsed + self.mappings.as_ref().map_or(0, Mappings::unparsed)),
             (LossCause::UnwindTables, self.unwinding.failures()),
@@ -230,7 +167,10 @@ impl<S: Sink> Collector<S> {
             (LossCause::StacksRefused, self.left_out),
             (LossCause::PythonRefused, self.pythons.as_ref().map_or(0, Pythons::refused)),
             (LossCause::PythonStacksUneven, self.pythons.as_ref().map_or(0, Pythons::uneven)),
-        ] {
+        ];
+        all.extend(self.trace.iter().flat_map(|trace| trace.losses(&self.recorder, &losses)));
+        all.extend(self.sources.iter().flat_map(|source| source.losses(&self.recorder, &losses)));
+        for (cause, count) in all {
             let reported = self.reported_losses.entry(cause).or_default();
             let new = count.saturating_sub(*reported);
             if new > 0 {

@@ -1,65 +1,46 @@
-//! One round of the loop: reads every source, and follows processes.
+//! One round of the loop: reads everything that reports.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, os::fd::RawFd};
 
 use bpf::{MapEvent, Record};
-use model::event::{self, Event, Loss, LossCause, Mapping, Note, Process, ProcessId};
+use model::event::{Event, Note};
 
 use super::{parts::Collector, records};
-use crate::{
-    calls::{
-        handles::{Handles, MOST_SEEN},
-        objects::Question,
-        tracer::Mapped,
-    },
-    process::procfs,
-    sessions::Recognition,
-    sink::Sink,
-};
-
-/// The note on processes that ended before their library was watched.
-const MISSED: &str = "a process exited before its CUDA library was probed: its calls are missing";
+use crate::{calls::tracer::Mapped, sessions::Recognition, sink::Sink};
 
 impl<S: Sink> Collector<S> {
-    /// Reads from every source; returns `true` if there may be more.
+    /// Reads from everything that reports; returns `true` if there may be more.
     ///
     /// The order matters. Connections are accepted before the probes' records are read, so that these include the fork
     /// and exec that led to a connection. Mappings are read last, so that everything mapped before one of the records
     /// is known. A mapping may be newer than all of them; [`Images`] keeps it until its process is known.
     pub fn gather(&mut self) -> bool {
         self.take_attached();
-        let mut waiting = match &mut self.sessions {
-            Some(sessions) => {
-                sessions.accept();
-                sessions.waiting()
-            }
-            None => Vec::new(),
-        };
-        if let Some(callbacks) = self.trace.as_mut().and_then(|trace| trace.callbacks.as_mut()) {
-            callbacks.note_written();
-        }
+        let waiting = self.sessions.as_mut().map_or_else(Vec::new, |sessions| {
+            sessions.accept();
+            sessions.waiting()
+        });
+        self.each_source(|source, _| source.begin());
         let mut any = self.read_reported();
         let mut taken = Vec::new();
         let more = self.recorder.drain(|record| taken.push(record));
         any |= !taken.is_empty();
         self.take_mappings();
         // Calls are classified by their caller. Everything that happened on one thread keeps its order.
-        let mut calls = Vec::new();
-        if self.trace.is_some() {
-            let on_a_thread = |record: &mut Record| {
-                matches!(
-                    record,
-                    Record::Call(_) | Record::Syscall(_) | Record::Switch(_) | Record::Point(_) | Record::Tensor(_)
-                )
-            };
-            calls.extend(taken.extract_if(.., on_a_thread));
-        }
+        let on_a_thread = |record: &mut Record| {
+            matches!(
+                record,
+                Record::Call(_) | Record::Syscall(_) | Record::Switch(_) | Record::Point(_) | Record::Tensor(_)
+            )
+        };
+        let calls: Vec<Record> = taken.extract_if(.., on_a_thread).collect();
         for record in taken {
             self.read_last_reported(&record);
             self.take_reported(record.time());
             for (pid, mapping) in self.images.up_to(record.time()) {
                 self.mapped_by_record(&mapping, pid);
             }
+            self.scans.suspect(&record);
             self.take(record);
         }
         if !more {
@@ -70,85 +51,77 @@ impl<S: Sink> Collector<S> {
         for (pid, mapping) in settled {
             self.mapped_by_record(&mapping, pid);
         }
-        self.rescan();
-        self.scan_waiting(&waiting);
+        any |= self.rescan(&waiting);
         for call in calls {
             self.take(call);
         }
-        let sink = &mut self.sink;
-        if let Some(trace) = &mut self.trace {
-            any |= trace.read_reported(&self.thread_ids, &mut |event| sink.push(&event));
+        self.settle_stacks(!more);
+        self.each_source(|source, around| any |= source.gather(around));
+        any |= self.serve_sessions(waiting, !more);
+        if !more {
+            self.each_source(|source, around| source.caught_up(around));
+            self.images.forget_ended();
         }
-        if let Some(trace) = &mut self.trace {
-            trace.forget_gone();
-        }
-        let (sink, unwinding, pythons) = (&mut self.sink, &mut self.unwinding, &mut self.pythons);
-        let (reused, mut published) = (&self.reused, Vec::new());
-        let files = &self.kept.files;
-        unwinding.settle(
-            files,
-            !more,
+        self.sink.show();
+        any || more
+    }
+
+    /// Passes on the stacks whose tables or names are there now. `all_read`: no record is left in the rings.
+    fn settle_stacks(&mut self, all_read: bool) {
+        let (sink, pythons, reused, mut published) = (&mut self.sink, &mut self.pythons, &self.reused, Vec::new());
+        self.unwinding.settle(
+            &self.kept.files,
+            all_read,
             &mut |walked| sink.push(&Event::Stack(records::walked(walked, reused))),
-            &mut |image| {
-                published.push(image);
-            },
+            &mut |image| published.push(image),
         );
-        for text in unwinding.notes() {
+        for text in self.unwinding.notes() {
             sink.push(&Event::Note(Note { text }));
         }
         for image in published {
             self.reused.published(image, bpf::now());
         }
-        if let Some(pythons) = pythons.as_mut() {
+        if let Some(pythons) = pythons {
             pythons.settle(sink);
         }
         if let Some(handovers) = &mut self.handovers {
             handovers.settle(sink, &|number| pythons.as_ref()?.named(number).cloned());
             if let Some(error) = handovers.watch_work(&mut self.recorder) {
-                let text = format!("some work of PyTorch's autograd appears under its own threads: {error}");
-                sink.push(&Event::Note(Note { text }));
+                self.note(format!("some work of PyTorch's autograd appears under its own threads: {error}"));
             }
         }
-        // Before the sessions: most kernels then find the reading that ends their interval.
-        self.gpu_counters.take(&mut |event| sink.push(&event));
-        let images = &self.images;
-        if let Some(sessions) = &mut self.sessions {
-            // The walker now has everything that they had mapped when they sent their hello.
-            if !more {
-                sessions.keep_ready(&mut waiting, &|image| !unwinding.is_compiling(image));
-                let mut calls = HashMap::new();
-                for announced in sessions.announced(&waiting) {
-                    let socket = announced.socket;
-                    let trace = self.trace.as_mut();
-                    let memory = trace.and_then(|t| t.announced(announced, &mut self.recorder, &mut |e| sink.push(&e)));
-                    calls.extend(memory.map(|memory| (socket, memory)));
-                }
-                // A trace does not take Python frames at launches.
-                let probed = self.trace.is_some();
-                let traced = self.trace.as_ref().is_some_and(|trace| !trace.beside_profile);
-                let recognition_of = |pid| {
-                    let pythons = pythons.as_ref().filter(|_| !traced).zip(images.current(pid));
-                    let python = pythons.and_then(|(pythons, image)| pythons.shared_layout(image));
-                    let has_python = pythons.is_some_and(|(pythons, image)| pythons.is_run_by(image));
-                    Recognition { python, without_probe: !probed && (python.is_some() || !has_python) }
-                };
-                sessions.welcome(&waiting, &calls, &recognition_of);
+    }
+
+    /// Answers the injected libraries, and reads what they have sent; returns `true` if there may be more.
+    fn serve_sessions(&mut self, mut waiting: Vec<RawFd>, all_read: bool) -> bool {
+        let Self { sessions: Some(sessions), recorder, sink, images, thread_ids, .. } = self else { return false };
+        let (unwinding, pythons, trace) = (&self.unwinding, &self.pythons, &mut self.trace);
+        // The walker now has everything that they had mapped when they sent their hello.
+        if all_read {
+            sessions.keep_ready(&mut waiting, &|image| !unwinding.is_compiling(image));
+            let mut calls = HashMap::new();
+            for announced in sessions.announced(&waiting) {
+                let socket = announced.socket;
+                let memory = trace
+                    .as_mut()
+                    .and_then(|trace| trace.announced(announced, recorder, &mut |event| sink.push(&event)));
+                calls.extend(memory.map(|memory| (socket, memory)));
             }
-            // A connection without a hello waits until the record of its process has been read. The others must not
-            // wait for a ring that never empties: their queues are short, and their exits wait for us.
-            let accept_hellos = !more;
-            let of_peer = |pid| images.of_peer(pid);
-            any |= sessions.read(accept_hellos, &of_peer, &self.thread_ids, &mut |event| sink.push(&event));
+            // A trace does not take Python frames at launches.
+            let probed = trace.is_some();
+            let traced = trace.as_ref().is_some_and(|trace| !trace.beside_profile);
+            let recognition_of = |pid| {
+                let pythons = pythons.as_ref().filter(|_| !traced).zip(images.current(pid));
+                let python = pythons.and_then(|(pythons, image)| pythons.shared_layout(image));
+                let has_python = pythons.is_some_and(|(pythons, image)| pythons.is_run_by(image));
+                Recognition { python, without_probe: !probed && (python.is_some() || !has_python) }
+            };
+            sessions.welcome(&waiting, &calls, &recognition_of);
         }
-        if !more {
-            let was_seen = |pid| self.images.of_peer(pid).is_some();
-            if self.trace.as_mut().is_some_and(|trace| trace.late.settle(was_seen)) {
-                sink.push(&Event::Note(Note { text: MISSED.to_owned() }));
-            }
-            self.images.forget_ended();
-        }
-        sink.show();
-        any || more
+        // A connection without a hello waits until the record of its process has been read. The others must not
+        // wait for a ring that never empties: their queues are short, and their exits wait for us.
+        let accept_hellos = all_read;
+        sessions.read(accept_hellos, &|pid| images.of_peer(pid), thread_ids, &mut |event| sink.push(&event))
     }
 
     fn take_mappings(&mut self) {
@@ -166,124 +139,10 @@ impl<S: Sink> Collector<S> {
                     pythons.found(mapped);
                 }
                 let mapped = Mapped { pid: *pid, start: *start, end: start + length, path, time: *time };
-                trace.mapped(&mapped, &mut self.recorder, &mut |event| sink.push(&event));
+                trace.watch_mapped(&mapped, &mut self.recorder, &mut |event| sink.push(&event));
             }
             trace.watch_deferred(&mut self.recorder, &mut |event| sink.push(&event));
         }
         self.images.take(events);
-    }
-
-    /// Looks for the names of kernels that processes launch by handles without a name: they got these handles before their
-    /// calls were traced. `last`: there will be no other time.
-    pub(super) fn name_handles(&mut self, last: bool) {
-        for symbol in self.handles.as_mut().map(Handles::take).unwrap_or_default() {
-            self.sink.push(&Event::Symbol(symbol));
-        }
-        let Some(calls) = self.sink.calls() else { return };
-        let mut unnamed = HashMap::<ProcessId, Vec<u64>>::new();
-        for (image, handle) in calls.unnamed_handles() {
-            unnamed.entry(image).or_default().push(handle);
-        }
-        let ask = |(pid, image)| {
-            let (unnamed, seen) = (unnamed.remove(&image)?, calls.seen_handles(image, MOST_SEEN));
-            Some(Question { pid, image, seen, unnamed })
-        };
-        let questions: Vec<_> = self.images.all().into_iter().filter_map(ask).collect();
-        if !questions.is_empty() {
-            // Without a thread they stay unnamed.
-            self.handles = self.handles.take().or_else(|| Handles::start().ok());
-        }
-        if let Some(handles) = &mut self.handles {
-            handles.request(questions, last);
-        }
-    }
-
-    /// Adds a process that was running before it was followed, as of `since`.
-    pub fn adopt(&mut self, pid: u32, image: ProcessId, since: u64, comm: &str) {
-        let time = bpf::now();
-        if pid == 0 {
-            // It runs outside our pid namespace: nothing about it can be read here.
-            let (parent, origin, comm) = (ProcessId(0), event::Origin::Found, comm.to_owned());
-            self.sink.push(&Event::Process(Process { id: image, parent, origin, pid, time, comm }));
-            self.sink.push(&Event::Loss(Loss { cause: LossCause::ForeignProcesses, count: 1 }));
-            return;
-        }
-        self.images.found(pid, image, since);
-        self.unwinding.born(image, None);
-        self.reused.born(image, None);
-        if let Some(pythons) = &mut self.pythons {
-            pythons.born(image, None);
-        }
-        for (inner, outer) in procfs::inner_threads(pid) {
-            self.thread_ids.began(image, inner, outer, 0);
-        }
-        procfs::describe(pid, image, time, comm, |event| self.sink.push(&event));
-        for mapping in procfs::mappings(pid, image) {
-            self.mapped(&mapping, pid);
-        }
-    }
-
-    pub(super) fn mapped(&mut self, mapping: &Mapping, pid: u32) {
-        if !self.sink.takes_mapping(mapping) {
-            return;
-        }
-        let (numbered, takes_over) = self.reused.mapped(mapping);
-        let file = self.kept.mapped(&numbered, procfs::in_proc(pid));
-        self.unwinding.mapped(mapping, file, &self.kept.files);
-        if takes_over {
-            if let Some(sessions) = &mut self.sessions {
-                sessions.forget_known();
-            }
-            self.unwinding.wait_for(file);
-        }
-        let pythons = self.pythons.as_mut();
-        let unsupported = pythons.and_then(|pythons| pythons.mapped(mapping, file, &self.kept.files));
-        if let (Some(pythons), Some(sessions)) = (&self.pythons, &self.sessions)
-            && pythons.is_run_by(mapping.process)
-        {
-            sessions.found_python(mapping.process);
-        }
-        let handovers = self.handovers.as_mut();
-        let unwatched = handovers.and_then(|h| h.mapped(mapping, file, &self.kept.files, &mut self.recorder));
-        let sink = &mut self.sink;
-        if let Some(sessions) = &mut self.sessions {
-            sessions.mapped(mapping, pid);
-        }
-        if let Some(text) = unwatched {
-            sink.push(&Event::Note(Note { text }));
-        }
-        if let Some(why) = unsupported {
-            sink.push(&Event::Note(Note { text: format!("{}: {why}", mapping.path) }));
-        }
-        if let Some(trace) = &mut self.trace {
-            let Mapping { start, end, path, time, .. } = mapping;
-            let mapped = Mapped { pid, start: *start, end: *end, path, time: *time };
-            trace.mapped(&mapped, &mut self.recorder, &mut |event| sink.push(&event));
-            trace.mapped_by(mapping);
-        }
-        if let Some(events) = &mut self.events {
-            events.mapped(mapping, procfs::in_proc(pid), &mut self.recorder, &mut |event| sink.push(&event));
-        }
-        if let Some(memory) = &mut self.memory {
-            memory.mapped(mapping, procfs::in_proc(pid), &mut self.recorder, &mut |event| sink.push(&event));
-        }
-        sink.push(&Event::Mapping(numbered));
-    }
-
-    pub(super) fn died(&mut self, image: ProcessId) {
-        self.rescan.scanned.remove(&image);
-        if let Some(trace) = &mut self.trace {
-            trace.died(image);
-        }
-        self.unwinding.died(image);
-        self.reused.died(image);
-        self.kept.died(image);
-        self.thread_ids.died(image);
-        if let Some(pythons) = &mut self.pythons {
-            pythons.died(image);
-        }
-        if let Some(handovers) = &mut self.handovers {
-            handovers.died(image);
-        }
     }
 }

@@ -1,24 +1,23 @@
 //! The parts of a collector.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
-    time::{Duration, Instant},
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
 };
 
-use bpf::{Mappings, Recorder};
-use model::event::{LossCause, ProcessId};
+use bpf::{Cause, Mappings, Recorder};
+use model::event::{LossCause, ProcessId, SessionId, StackId};
 use symbols::Kept;
 
 use crate::{
     attaching::Attaching,
-    calls::{handles::Handles, tracer::Tracer},
+    calls::tracer::Tracer,
     command::signals::Signals,
-    events::Events,
-    gpu_counters::Readings,
     handover::Handovers,
-    memory::Memory,
-    process::{images::Images, reused::Reused, thread_ids::ThreadIds},
+    process::{images::Images, reused::Reused, scans::Scans, thread_ids::ThreadIds},
     sessions::{ReportedLaunch, Sessions},
+    sink::Sink,
+    source::{Around, Parts, Source},
     stacks::{python::Pythons, unwinding::Unwinding},
 };
 
@@ -38,16 +37,10 @@ pub struct Collector<S> {
     pub unwinding: Unwinding,
     /// Absent if Python frames were not requested.
     pub pythons: Option<Pythons>,
-    /// Present in a trace.
-    pub trace: Option<Tracer>,
-    /// Present once a traced process has launched kernels by handles that it got before.
-    pub(super) handles: Option<Handles>,
-    /// Present if events are counted.
-    pub(super) events: Option<Events>,
-    /// Present if GPU memory is recorded.
-    pub(super) memory: Option<Memory>,
-    /// Counters of the GPUs, as far as they are recorded.
-    pub(super) gpu_counters: Readings,
+    /// Present in a trace: the first source.
+    pub trace: Option<Box<Tracer>>,
+    /// The other sources.
+    pub(super) sources: Vec<Box<dyn Source>>,
     /// Present if work handed to other threads appears under its cause.
     pub(super) handovers: Option<Handovers>,
     /// The injected libraries, where there are any.
@@ -63,7 +56,7 @@ pub struct Collector<S> {
     pub(super) images: Images,
     pub(super) thread_ids: ThreadIds,
     pub(super) reused: Reused,
-    pub(super) rescan: Rescan,
+    pub(super) scans: Scans,
     /// How often a stack was not kept because its process has too many.
     pub(super) left_out: u64,
     /// The losses that were reported.
@@ -72,13 +65,34 @@ pub struct Collector<S> {
     pub(super) period: u64,
 }
 
-/// When the mappings of followed processes are read again.
-#[derive(Debug, Default)]
-pub(super) struct Rescan {
-    /// The number of lost mapping records at the last scan.
-    pub lost: u64,
-    /// No scan before then.
-    pub next: Option<Instant>,
-    /// When the mappings of each process were read last.
-    pub scanned: HashMap<ProcessId, u64>,
+impl<S: Sink> Collector<S> {
+    /// Calls every source.
+    pub(super) fn each_source(&mut self, mut call: impl FnMut(&mut dyn Source, &mut dyn Around)) {
+        let (mut trace, mut sources) = (self.trace.take(), std::mem::take(&mut self.sources));
+        if let Some(trace) = &mut trace {
+            call(&mut **trace, self);
+        }
+        for source in &mut sources {
+            call(&mut **source, self);
+        }
+        (self.trace, self.sources) = (trace, sources);
+    }
+}
+
+impl<S: Sink> Around for Collector<S> {
+    fn parts(&mut self) -> Parts<'_> {
+        let Self { recorder, sink, images, thread_ids, .. } = self;
+        Parts { recorder, sink, images, thread_ids }
+    }
+
+    fn stack(&mut self, image: u32, taken: (u64, u64), cause: Option<(Cause, u32)>, time: u64) -> StackId {
+        match cause {
+            Some(cause) => self.handed_stack(image, taken, cause, time),
+            None => self.whole_stack(image, taken.0, taken.1, time),
+        }
+    }
+
+    fn launch(&mut self, (session, correlation): (u64, u32), image: u32) -> Option<(SessionId, u32)> {
+        Some((self.sessions.as_mut()?.id(session, ProcessId(image))?, correlation))
+    }
 }

@@ -12,12 +12,11 @@ use elf::Budget;
 use model::event::{Event, Note};
 use symbols::Kept;
 
-use super::parts::{Collector, Rescan};
+use super::parts::Collector;
 use crate::{
     command::{limits, signals::Signals},
-    gpu_counters::Readings,
     handover::Handovers,
-    process::{images::Images, procfs, reused::Reused, thread_ids::ThreadIds},
+    process::{images::Images, procfs, reused::Reused, scans::Scans, thread_ids::ThreadIds},
     sessions::Sessions,
     sink::Sink,
     stacks::{
@@ -110,7 +109,10 @@ impl Prepared {
         let recorder = Recorder::start(&programs)?;
         let mut unwinding = Unwinding::new(recorder.unwind_maps()?, raw_stacks, table, early);
         unwinding.await_all(&expected);
-        let pythons = if python { Some(Pythons::new(recorder.python_maps()?)) } else { None };
+        let mut pythons = if python { Some(Pythons::new(recorder.python_maps()?)) } else { None };
+        if let Some(pythons) = &mut pythons {
+            pythons.expect(&expected, &kept.files);
+        }
         let period = programs.sample_hz.map_or(0, |hz| 1_000_000_000 / u64::from(hz.max(1)));
         let handovers = programs.handover.then(|| Handovers::new(programs.forward));
         let mappings = Mappings::watch(mappings);
@@ -149,10 +151,7 @@ impl Prepared {
             unwinding: self.unwinding,
             pythons: self.pythons,
             trace: None,
-            handles: None,
-            events: None,
-            memory: None,
-            gpu_counters: Readings::default(),
+            sources: Vec::new(),
             handovers: self.handovers,
             sessions: self.sessions,
             reported: VecDeque::new(),
@@ -162,7 +161,7 @@ impl Prepared {
             images: Images::default(),
             thread_ids: ThreadIds::default(),
             reused: Reused::default(),
-            rescan: Rescan::default(),
+            scans: Scans::default(),
             left_out: 0,
             reported_losses: BTreeMap::new(),
             period: self.period,

@@ -1,17 +1,16 @@
 //! Converts records of the BPF programs to events.
 
-use bpf::{Cause, LaunchRecord, NewImage, Origin, Record, TensorChange, TensorRecord, calls::CallRecord};
+use bpf::{Cause, LaunchRecord, Origin, Record};
 use model::event::{
-    self, Event, Frame, Launch, LaunchKind, NodeStack, PointId, Process, ProcessId, Returned, Sample, SessionId,
-    Shutdown, Stack, StackEnd, StackId, Tensor, TensorFreed, Thread, Wait,
+    self, Event, Frame, Launch, LaunchKind, NodeStack, ProcessId, Returned, Sample, SessionId, Stack, StackEnd,
+    StackId, Thread,
 };
 use unwind::Ended;
 use wire::Refusal;
 
 use super::parts::Collector;
 use crate::{
-    calls::tracer::switch,
-    process::{procfs, reused::Reused},
+    process::reused::Reused,
     sink::Sink,
     stacks::{python::Pythons, unwinding::Walked},
 };
@@ -35,35 +34,7 @@ impl<S: Sink> Collector<S> {
                 self.take_cause(record);
                 None
             }
-            Record::Call(call) => self.call(*call),
-            Record::Syscall(call) => {
-                let launch = call.launch.and_then(|launch| self.launch(launch, call.image));
-                let (trace, sink) = (self.trace.as_mut()?, &mut self.sink);
-                trace.syscall(*call, launch, &mut |event| sink.push(&event));
-                None
-            }
-            Record::Switch(record) => {
-                let stack = (record.stack != 0)
-                    .then(|| self.whole_stack(record.image, record.stack, record.python, record.out));
-                Some(switch(record, stack))
-            }
-            Record::Point(point) => Some(self.trace.as_ref()?.point(&point)),
             Record::Launch(launch) => self.marked(&launch),
-            Record::Hit(hit) => {
-                let stack = self.whole_stack(hit.key.image, hit.key.stack, hit.key.python, hit.time);
-                let (events, sink) = (self.events.as_mut()?, &mut self.sink);
-                events.hit(&hit, stack, &mut |event| sink.push(&event));
-                None
-            }
-            Record::Tensor(tensor) => Some(self.tensor(tensor)),
-            Record::Wait(wait) => Some(Event::Wait(Wait {
-                process: ProcessId(wait.key.image),
-                tid: wait.tid,
-                start: wait.time,
-                end: wait.end,
-                stack: self.whole_stack(wait.key.image, wait.key.stack, wait.key.python, wait.time),
-                reason: PointId(wait.key.point),
-            })),
             Record::Sample { image, stack, python, time, tid, cpu, cause } => Some(Event::Sample(Sample {
                 process: ProcessId(image),
                 tid,
@@ -94,6 +65,11 @@ impl<S: Sink> Collector<S> {
                 self.images.died(pid, time);
                 self.died(ProcessId(image));
                 Some(Event::Exit(event::Exit { process: ProcessId(image), time }))
+            }
+            of_source => {
+                let mut left = Some(of_source);
+                self.each_source(|source, around| left = left.take().and_then(|record| source.take(record, around)));
+                None
             }
         }
     }
@@ -141,18 +117,6 @@ impl<S: Sink> Collector<S> {
         }
     }
 
-    fn call(&mut self, call: CallRecord) -> Option<Event> {
-        let (trace, sink) = (self.trace.as_mut()?, &mut self.sink);
-        if trace.is_own(&call) {
-            return None;
-        }
-        trace.check_init(&call, &mut self.recorder, &mut |event| sink.push(&event));
-        let call = trace.place(call)?;
-        let launch = call.launch.and_then(|launch| self.launch(launch, call.image));
-        let stack = (call.stack != 0).then(|| self.whole_stack(call.image, call.stack, call.python, call.start));
-        Some(self.trace.as_ref()?.call(call, launch, stack))
-    }
-
     /// Handles a call of the marker: a launch, a new node of a graph, or why the injected library does nothing.
     fn marked(&mut self, marked: &LaunchRecord) -> Option<Event> {
         let &LaunchRecord { image, tid, time, correlation, work, .. } = marked;
@@ -180,61 +144,12 @@ impl<S: Sink> Collector<S> {
         Some(Event::Launch(Launch { session, correlation, kind, process, tid, cpu: marked.cpu, time, stack, rate }))
     }
 
-    fn tensor(&mut self, TensorRecord { image, tid, time, change }: TensorRecord) -> Event {
-        let process = ProcessId(image);
-        match change {
-            TensorChange::Allocated { address, bytes, device, stack, python, cause } => {
-                let stack = self.handed_stack(image, (stack, python), (cause, tid), time);
-                Event::Tensor(Tensor { process, tid, time, device, address, bytes, stack })
-            }
-            TensorChange::Freed { address } => Event::TensorFreed(TensorFreed { process, tid, time, address }),
-            TensorChange::Shutdown => Event::Shutdown(Shutdown { process, time }),
-        }
-    }
-
-    /// Adds an image that a fork or an exec has created.
-    fn born(&mut self, NewImage { image, parent, origin, time, pid, inner, comm }: NewImage) -> Event {
-        let (id, parent) = (ProcessId(image), ProcessId(parent));
-        self.thread_ids.began(id, inner, pid, time);
-        self.images.born(pid, id, time, origin == Origin::Exec);
-        let forked_from = (origin == Origin::Fork).then_some(parent);
-        self.unwinding.born(id, forked_from);
-        self.reused.born(id, forked_from);
-        if let Some(parent) = forked_from {
-            if let Some(trace) = &mut self.trace {
-                trace.forked(id, parent);
-            }
-            self.kept.forked(id, procfs::in_proc(pid), parent);
-        }
-        if let Some(pythons) = &mut self.pythons {
-            pythons.born(id, forked_from);
-        }
-        if let Some(handovers) = &mut self.handovers {
-            handovers.born(id, forked_from);
-        }
-        if origin == Origin::Exec {
-            self.died(parent);
-            self.sink.push(&Event::Exit(event::Exit { process: parent, time }));
-        }
-        let origin = match origin {
-            Origin::Fork => event::Origin::Fork,
-            Origin::Exec => event::Origin::Exec,
-            Origin::Found => event::Origin::Found,
-        };
-        Event::Process(Process { id, parent, origin, pid, time, comm })
-    }
-
     /// Pushes the end of a thread's last launch. A trace has the whole call.
     pub(super) fn launch_returned(&mut self, session: SessionId, returned: Option<(u32, u64)>) {
         let traced = self.trace.as_ref().is_some_and(|trace| !trace.beside_profile);
         if let Some((correlation, took)) = returned.filter(|_| !traced) {
             self.sink.push(&Event::Returned(Returned { session, correlation, took }));
         }
-    }
-
-    /// Returns a launch with the session id used in the recording.
-    fn launch(&mut self, (session, correlation): (u64, u32), image: u32) -> Option<(SessionId, u32)> {
-        Some((self.sessions.as_mut()?.id(session, ProcessId(image))?, correlation))
     }
 
     /// Combines the native and the Python part of a launch's or sample's stack.

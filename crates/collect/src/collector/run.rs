@@ -19,11 +19,10 @@ use crate::{
         target::{self, Injection},
         user::User,
     },
-    events::{Events, spec::Spec},
-    memory::{self, Memory},
     process::procfs,
     sessions::Sessions,
     sink::Sink,
+    source::Source,
 };
 
 /// The longest sleep when nothing wakes the loop: urgent records and a filling ring wake it.
@@ -42,51 +41,10 @@ pub enum Until<'a> {
 }
 
 impl<S: Sink> Collector<S> {
-    /// Counts these events from now on, and adds up the time off the CPU.
-    pub fn count_events(
-        &mut self,
-        specs: Vec<Spec>,
-        off_cpu: bool,
-        program: &OsString,
-        simulator: Option<&Path>,
-    ) -> anyhow::Result<()> {
-        if specs.is_empty() && !off_cpu {
-            return Ok(());
-        }
-        let (recorder, sink) = (&mut self.recorder, &mut self.sink);
-        let push = &mut |event| sink.push(&event);
-        let mut events = Events::new(specs, off_cpu, push);
-        events.watch(search::program(program).as_deref(), simulator, recorder, push)?;
-        self.unwinding.prepare(&mut self.kept.files, events.watched_files());
-        self.events = Some(events);
-        Ok(())
-    }
-
-    /// Records who allocates and frees GPU memory from now on.
-    pub fn record_memory(&mut self, program: &OsString, simulator: Option<&Path>) -> anyhow::Result<()> {
-        let trace = memory::tracer(self.recorder.can_watch_many())?;
-        self.watch_calls(trace, program, simulator)?;
-        let mut memory = Memory::default();
-        let program = search::program(program);
-        self.recorder.open_calls(false);
-        memory.watch(program.as_deref(), simulator, &mut self.recorder);
-        self.recorder.open_calls(true);
-        self.unwinding.prepare(&mut self.kept.files, memory.watched_files());
-        self.memory = Some(memory);
-        Ok(())
-    }
-
-    /// Records the energy of GPUs from now on. Without it, the recording says why.
-    pub fn record_energy(&mut self, simulator: Option<&Path>) {
-        if let Err(error) = self.gpu_counters.start_energy(simulator) {
-            self.note(format!("energy was not recorded: {error}"));
-        }
-    }
-
-    /// Records how busy the parts of GPUs are from now on. Without that, the recording says why.
-    pub fn record_counters(&mut self, program: &OsString, simulator: Option<&Path>) {
-        let sink = &mut self.sink;
-        self.gpu_counters.start_counters(program, simulator, &mut |event| sink.push(&event));
+    /// Adds a source, which has announced what it records.
+    pub fn add(&mut self, source: impl Source + 'static) {
+        self.unwinding.prepare(&mut self.kept.files, source.watched_files().unwrap_or_default());
+        self.sources.push(Box::new(source));
     }
 
     /// Watches calls beside the recording, from now on.
@@ -109,7 +67,7 @@ impl<S: Sink> Collector<S> {
             let _ = trace.watch(program, recorder, push);
         }
         recorder.open_calls(true);
-        self.trace = Some(trace);
+        self.trace = Some(Box::new(trace));
         Ok(())
     }
 
@@ -144,8 +102,7 @@ impl<S: Sink> Collector<S> {
                 return Ok(None);
             }
             if flushed.elapsed() >= FLUSH {
-                self.take_hits(false);
-                self.name_handles(false);
+                self.each_source(|source, around| source.each_second(around));
                 self.forget_unused();
                 if self.sink.wants_losses() {
                     self.count_losses();

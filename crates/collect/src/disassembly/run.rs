@@ -11,10 +11,7 @@ use std::{
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::tools::Tool;
-use crate::command::{
-    capabilities::give_up_capabilities,
-    user::{User, become_user},
-};
+use crate::command::user::{User, become_user};
 
 /// The longest line that is read; the rest of it is skipped.
 const LONGEST_LINE: usize = 4096;
@@ -72,7 +69,7 @@ fn spawn(tool: &Tool, user: Option<&User>, cubin: &[u8], limits: &Limits) -> io:
             }
             // After the change of user, which resets it.
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            give_up_capabilities()?;
+            sandbox::drop_capabilities()?;
             // A script is opened again by its interpreter.
             if libc::fcntl(program, libc::F_SETFD, 0) != 0 {
                 return Err(io::Error::last_os_error());

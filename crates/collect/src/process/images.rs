@@ -48,14 +48,15 @@ struct Lives {
 impl Lives {
     /// Returns the image that a mapping made at `time` belongs to; `None` if its exec has not been reported yet.
     fn at(&self, time: u64) -> Option<ProcessId> {
-        match self.announced.iter().rev().find(|t| **t <= time) {
-            Some(announced) => {
-                self.images.iter().find(|(start, _, exec)| *exec && start >= announced).map(|(_, image, _)| *image)
-            }
-            None => {
-                self.images.iter().rev().find(|(start, ..)| *start <= time).or(self.images.first()).map(|(_, i, _)| *i)
-            }
-        }
+        let begun = self.images.iter().rev().find(|(start, ..)| *start <= time);
+        let image = match self.announced.iter().rev().find(|t| **t <= time) {
+            // A later image has begun if the announcement of its exec was lost.
+            Some(announced) => begun
+                .filter(|(start, ..)| start >= announced)
+                .or_else(|| self.images.iter().find(|(start, _, exec)| *exec && start >= announced)),
+            None => begun.or(self.images.first()),
+        };
+        image.map(|(_, image, _)| *image)
     }
 }
 
@@ -207,6 +208,17 @@ mod tests {
         assert_eq!(settled(&mut images), [(2, "new".into())]);
         images.take(vec![mapped(7, 30, "later")]);
         assert_eq!(settled(&mut images), [(2, "later".into())]);
+    }
+
+    /// Check that mappings of a program whose announcement was lost belong to it once it has begun.
+    #[test]
+    fn the_announcement_of_an_exec_may_be_lost() {
+        let mut images = Images::default();
+        images.take(vec![MapEvent::Exec { pid: 7, time: 20 }]);
+        images.born(7, ProcessId(2), 22, true);
+        images.born(7, ProcessId(3), 32, true);
+        images.take(vec![mapped(7, 25, "first"), mapped(7, 35, "second")]);
+        assert_eq!(settled(&mut images), [(2, "first".into()), (3, "second".into())]);
     }
 
     /// Check that mappings are passed on in time order with the records, and wait a round for an unknown process.

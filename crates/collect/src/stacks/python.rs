@@ -2,6 +2,8 @@
 //!
 //! A launch or sample refers to two stacks, the native one and its Python part. Each pair becomes one stack of the
 //! recording once both have arrived; the native one may have to wait for its tables. Until then the pair waits here.
+//! A program file that contains an interpreter is declared once: what executes it has Python frames at once. Otherwise a process
+//! is declared when the mapping of its interpreter has been read.
 //!
 //! ```text
 //!  mapping of python or libpython ──> symbols::python::Interpreter (where, which version) ──> map python_processes
@@ -17,6 +19,7 @@ mod parts;
 use std::{
     borrow::Cow,
     collections::{HashMap, HashSet},
+    fs::File,
     ops::Range,
     sync::Arc,
 };
@@ -57,7 +60,7 @@ const _: () = assert!(wire::known::MOST_PYTHON_FRAMES == bpf::PYTHON_STEPS);
 /// The state of all Python processes.
 pub struct Pythons {
     maps: PythonMaps,
-    files: HashMap<FileId, Option<Arc<Interpreter>>>,
+    files: HashMap<FileId, Option<Arc<Program>>>,
     images: HashMap<ProcessId, Image>,
     numbers: Numbers,
     room: Budget,
@@ -73,6 +76,12 @@ struct Numbers {
     names: HashMap<u32, NamedFrame>,
     next: u32,
     room: Budget,
+}
+
+/// An interpreter, and its file. It stays open, so that no other file gets its inode.
+struct Program {
+    interpreter: Interpreter,
+    file: File,
 }
 
 /// One process image.
@@ -121,6 +130,13 @@ impl Pythons {
         }
     }
 
+    /// Finds the interpreters in files that will be mapped, so that the processes that execute them have Python frames at once.
+    pub fn expect(&mut self, expected: &[FileId], files: &Files) {
+        for id in expected {
+            find(&mut self.files, &self.maps, *id, &files.path(*id), files);
+        }
+    }
+
     /// Adds a new image: a forked one inherits its parent's interpreter, also in the kernel.
     pub fn born(&mut self, image: ProcessId, forked_from: Option<ProcessId>) {
         let parent = forked_from.and_then(|parent| self.images.get(&parent));
@@ -161,17 +177,9 @@ impl Pythons {
             image.generated.push(range);
             return None;
         }
-        let id = file.filter(|_| Interpreter::may_be_in(&mapping.path))?;
-        let mut unsupported = None;
-        let found = self.files.entry(id).or_insert_with(|| match Interpreter::find(&files.open(id)?, &mapping.path)? {
-            Ok(found) => Some(Arc::new(found)),
-            Err(why) => {
-                unsupported = Some(why);
-                None
-            }
-        });
-        let Some(found) = found.clone() else { return unsupported };
-        let interpreter = &*found;
+        let (found, unsupported) = find(&mut self.files, &self.maps, file?, &mapping.path, files);
+        let Some(found) = found else { return unsupported };
+        let interpreter = &found.interpreter;
         let bias = interpreter.segments.bias(mapping.start, mapping.offset)?;
         let moved = |r: &Range<u64>| r.start.wrapping_add(bias)..r.end.wrapping_add(bias);
         image.interpreter.push(range);
@@ -207,11 +215,15 @@ impl Pythons {
     /// Whether a native stack shows that its thread has no Python frames: it is whole, and none of it is the interpreter's.
     pub fn shows_no_frames(&self, image: ProcessId, stack: &Stack) -> bool {
         let Some(image) = self.images.get(&image).filter(|image| image.process.is_some()) else { return false };
-        let is_interpreter = |frame: &Frame| match frame {
-            Frame::User(address) => image.interpreter.iter().any(|range| range.contains(address)),
-            _ => false,
-        };
-        stack.end == StackEnd::Whole && !stack.frames.iter().any(is_interpreter)
+        stack.end == StackEnd::Whole && !image.is_interpreted(stack)
+    }
+
+    /// Whether a stack has been taken while the interpreter ran Python code whose frames were not read, because the interpreter
+    /// was found later.
+    pub fn lacks_frames(&self, stack: &Stack) -> bool {
+        let image = self.images.get(&stack.process).filter(|image| image.process.is_some());
+        let is_python = |frame: &Frame| matches!(frame, Frame::Python(_));
+        image.is_some_and(|image| image.is_interpreted(stack)) && !stack.frames.iter().any(is_python)
     }
 
     /// Returns the layout with which threads of an image can hash their own frames.
@@ -316,7 +328,11 @@ impl Pythons {
 
     /// Removes interpreters in files that are no longer known.
     pub fn forget_files(&mut self, known: &HashSet<FileId>) {
-        self.files.retain(|id, _| known.contains(id));
+        for (_, gone) in self.files.extract_if(|id, _| !known.contains(id)) {
+            if let Some(info) = gone.and_then(|gone| gone.file.metadata().ok()) {
+                self.maps.forget_program(&info);
+            }
+        }
     }
 
     /// Returns the name of a frame by its number.
@@ -379,6 +395,15 @@ impl Pythons {
 }
 
 impl Image {
+    /// Whether a frame of a stack is the interpreter's.
+    fn is_interpreted(&self, stack: &Stack) -> bool {
+        let is_interpreter = |frame: &Frame| match frame {
+            Frame::User(address) => self.interpreter.iter().any(|range| range.contains(&(address & ADDRESS))),
+            _ => false,
+        };
+        stack.frames.iter().any(is_interpreter)
+    }
+
     fn kind(&self, frame: Frame) -> Kind {
         let Frame::User(address) = frame else { return Kind::Other };
         let address = address & ADDRESS;
@@ -405,6 +430,38 @@ impl Image {
         };
         Some(NamedFrame { kind: FrameKind::Python, name: text.into(), module: file.into() })
     }
+}
+
+/// Returns the interpreter in a file. It is declared when it is first found; a problem with it is returned once.
+fn find(
+    known: &mut HashMap<FileId, Option<Arc<Program>>>,
+    maps: &PythonMaps,
+    id: FileId,
+    path: &str,
+    files: &Files,
+) -> (Option<Arc<Program>>, Option<Unsupported>) {
+    if !Interpreter::may_be_in(path) {
+        return (None, None);
+    }
+    if let Some(known) = known.get(&id) {
+        return (known.clone(), None);
+    }
+    let file = files.open(id);
+    let found = file.and_then(|file| Some((Interpreter::find(&file, path)?, file)));
+    let (found, unsupported) = match found {
+        Some((Ok(interpreter), file)) => (Some(Arc::new(Program { interpreter, file })), None),
+        Some((Err(why), _)) => (None, Some(why)),
+        None => (None, None),
+    };
+    if let Some(Program { interpreter, file }) = found.as_deref()
+        && let Ok(info) = file.metadata()
+        && let Some(code) = interpreter.segments.executable().map(|segment| segment.address).min()
+    {
+        // Without room, a process is declared when its mapping has been read.
+        let _ = maps.declare_program(&info, code, &layout(interpreter, 0));
+    }
+    known.insert(id, found.clone());
+    (found, unsupported)
 }
 
 /// Returns the frame's number in the recording; a new one is named first.

@@ -172,10 +172,22 @@ impl Unwinding {
         }
     }
 
-    /// Whether a mapping is known.
+    /// Whether a mapping is known, or its image has so many that it makes no difference.
     pub fn knows(&self, mapping: &Mapping) -> bool {
         let is_it = |m: &Module| (m.start, m.end, m.offset) == (mapping.start, mapping.end, mapping.offset);
-        self.images.get(&mapping.process).is_some_and(|image| image.modules.iter().any(is_it))
+        self.images.get(&mapping.process).is_some_and(|image| image.modules.len() >= MOST_PER_IMAGE)
+            || self.code_from(mapping).and_then(|modules| modules.first()).is_some_and(is_it)
+    }
+
+    /// Whether code is known at the addresses of a mapping.
+    pub fn has_code_at(&self, mapping: &Mapping) -> bool {
+        self.code_from(mapping).and_then(|modules| modules.first()).is_some_and(|m| m.start < mapping.end)
+    }
+
+    /// Returns the modules of the mapping's image that end after its start.
+    fn code_from(&self, mapping: &Mapping) -> Option<&[Module]> {
+        let modules = &self.images.get(&mapping.process)?.modules;
+        Some(&modules[modules.partition_point(|m| m.end <= mapping.start)..])
     }
 
     /// Handles a file mapped as code, or anonymous memory.

@@ -333,6 +333,51 @@ fn text_is_escaped() {
     assert!(shown.contains("name=\"a"), "{shown}");
 }
 
+/// Check that what was decoded encodes to parts with the same meaning, for every function and every struct.
+#[test]
+fn encoding_is_the_inverse_of_decoding() {
+    // Numbers whose products fit, and values that are valid in some field of some struct.
+    let mut state = 7_u64;
+    let mut next = || {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (state >> 33) % [3, 5, 0x11, 0x1_0000][(state >> 60) as usize % 4]
+    };
+    for call in all() {
+        for round in 0..200 {
+            let words: Vec<u64> = (0..if round == 0 { 3 } else { 13 }).map(|_| next()).collect();
+            let payload: Vec<u8> = match call.capture().payload {
+                Some(Payload::Text { .. }) => format!("kernel{}\0", next()).into(),
+                // Only launches have no sizes of 64 bits.
+                _ if call.role == Role::Launch => (0..50).flat_map(|_| (next() as u32).to_le_bytes()).collect(),
+                _ => (0..25).flat_map(|_| next().to_le_bytes()).collect(),
+            };
+            let payload = if round % 8 == 1 { &[][..] } else { &payload };
+            let captured = Captured { words: &words, out: (round % 8 != 2).then(&mut next), payload, result: 0 };
+            let (fields, facts) = (call.decode(&captured), call.facts(&captured));
+            let texts: Vec<String> = fields.iter().map(|field| field.value.to_string()).collect();
+            let given = |name: &str| {
+                let at = fields.iter().rposition(|field| field.name == name)?;
+                Some(match &fields[at].value {
+                    Value::Dims(dims) => Given::Dims(*dims),
+                    Value::Float(number) => Given::Float(*number),
+                    Value::Text(text) => Given::Text(text),
+                    Value::Direction(_) => Given::Text(&texts[at]),
+                    Value::Number(number) => Given::Number(number.cast_unsigned()),
+                    Value::Pointer(n) | Value::Bytes(n) | Value::Unsigned(n) => Given::Number(*n),
+                    Value::Stream(n) | Value::Flags(n) | Value::Handle(n) => Given::Number(*n),
+                })
+            };
+            let Encoded { words, out, payload } = call.encode(&given, facts.bytes.is_some(), &mut |_| 0);
+            let again = Captured { words: &words, out, payload: &payload, result: 0 };
+            assert_eq!(call.decode(&again), fields, "{} of {captured:?}: {again:?}", call.name);
+            assert_eq!(call.facts(&again), facts, "{} of {captured:?}: {again:?}", call.name);
+        }
+    }
+    let given = |name: &str| (name == "kernel").then_some(Given::Text("fill(int)"));
+    let encoded = find("cuLaunchKernel").encode(&given, false, &mut |name| name.len() as u64);
+    assert_eq!(encoded.words, [9], "a kernel by name, and nothing that was not given");
+}
+
 /// Check that no function panics or invents values, whatever was captured.
 #[test]
 fn hostile_input_is_survived() {

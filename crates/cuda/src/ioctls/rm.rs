@@ -3,7 +3,7 @@
 //! The upper half of a control command is the class that it is for, 0x2080 for a subdevice. Only those that CUDA
 //! programs use are listed; there are thousands.
 
-use super::names::{Names, name};
+use super::names::{Names, name, number};
 
 /// Returns the name of an object class in `NV_ESC_RM_ALLOC`.
 pub fn rm_class(class: u32) -> Option<&'static str> {
@@ -13,6 +13,11 @@ pub fn rm_class(class: u32) -> Option<&'static str> {
 /// Returns the name of a control command in `NV_ESC_RM_CONTROL`.
 pub fn rm_control(command: u32) -> Option<&'static str> {
     name(CONTROLS, command)
+}
+
+/// Returns the number of an object class or of a control command by its name.
+pub fn rm_number(known: &str) -> Option<u32> {
+    number(CLASSES, known).or_else(|| number(CONTROLS, known))
 }
 
 pub(super) const CLASSES: Names = &[

@@ -6,6 +6,12 @@
 
 use std::io::{self, Write};
 
+use analysis::trace::reading::Reader;
+use analysis::{
+    Events,
+    flame_tree::View,
+    names::{self, SessionKernels},
+};
 use model::{
     causes::Joined,
     event::{
@@ -18,8 +24,6 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::{
-    events::Events,
-    flame_tree::View,
     formats::chrome::{
         json::Json,
         stacks::Stacks,
@@ -29,10 +33,7 @@ use crate::{
     lanes::Lanes,
     launch_lengths::Launched,
     moments::{Moment, each_moment},
-    names,
-    names::SessionKernels,
     power::Power,
-    trace::{is_trace, reading::Reader},
 };
 
 mod calls;
@@ -52,7 +53,7 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
         kernels: SessionKernels::new(profile),
         stacks: Stacks::new(profile),
         lanes: FxHashMap::default(),
-        is_trace: is_trace(profile),
+        is_trace: profile.is_trace(),
         power: Power::new(profile),
         reader: Reader::for_second_pass(profile),
         json: Json::new(out),

@@ -5,12 +5,11 @@ use std::{
     io::{self, Write},
 };
 
+use analysis::{Events, flame_tree::View, names};
 use model::{
     event::{Event, LaunchKind, ProcessId, StackId},
     profile::Profile,
 };
-
-use crate::{events::Events, flame_tree::View, names};
 
 /// Writes each sample and launch in order of arrival. The name is the thread's last name with blanks as `_`, or otherwise
 /// the name of the process.

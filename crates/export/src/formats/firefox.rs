@@ -8,10 +8,16 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
+use analysis::{
+    Events,
+    flame_tree::View,
+    names::{self, SessionKernels},
+};
 use fxprof_processed_profile::{
     CategoryColor, CategoryHandle, CpuDelta, Frame, FrameFlags, FrameInfo, MarkerTiming, ProcessHandle,
     SamplingInterval, StackHandle, ThreadHandle, Timestamp,
 };
+use markers::{About, GpuWork, Notice, NvtxRange};
 use model::{
     causes::Joined,
     event::{Event, FrameKind, Pause, ProcessId, Range, Sample, SessionId, StackId, Work},
@@ -19,13 +25,7 @@ use model::{
 };
 use rustc_hash::FxHashMap;
 
-use crate::{
-    events::Events,
-    flame_tree::View,
-    moments::{Moment, each_moment},
-    names::{self, SessionKernels},
-};
-use markers::{About, GpuWork, Notice, NvtxRange};
+use crate::moments::{Moment, each_moment};
 
 mod markers;
 

@@ -5,7 +5,7 @@
 
 use std::io::{self, Write};
 
-use crate::{flame_cache::Flames, flame_tree::View};
+use analysis::{Flames, flame_tree::View};
 
 /// Writes the stacks of a profile, sorted by line. Stacks with a weight of zero, or of less than a whole microsecond
 /// after rounding, are omitted; the total of the rest is the true total, rounded once.

@@ -13,24 +13,23 @@ use std::{
     rc::Rc,
 };
 
+use analysis::summary::Summary;
+use analysis::{
+    Events, Flames,
+    flame_tree::{Measure, MemoryView, View},
+    source::{self, SourceFile},
+    waits,
+};
+use block::Column;
+use gather::{Gathered, ThreadInfo, Track, gather};
 use model::{
     event::{ProcessId, Start},
     profile::Profile,
 };
 use serde::Serialize;
-
-use crate::{
-    events::Events,
-    flame_cache::Flames,
-    flame_tree::{Measure, MemoryView, View},
-    palette,
-    source::{self, SourceFile},
-    summary::Summary,
-    waits,
-};
-use block::Column;
-use gather::{Gathered, ThreadInfo, Track, gather};
 use tree::Tree;
+
+use crate::palette;
 
 /// The page. `{{name}}` marks where the parts go.
 const PAGE: &str = include_str!("html/page/index.html");
@@ -73,8 +72,8 @@ pub fn write(flames: &Flames<'_>, view: View, events: Events<'_>, out: &mut dyn 
 }
 
 fn title(profile: &Profile) -> String {
-    let command = crate::names::title(profile);
-    let command = crate::names::printable(&command).chars().take(80).collect::<String>();
+    let command = analysis::names::title(profile);
+    let command = analysis::names::printable(&command).chars().take(80).collect::<String>();
     if command.is_empty() { "warpscope".to_owned() } else { format!("{command} - warpscope") }
 }
 

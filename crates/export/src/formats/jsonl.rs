@@ -2,13 +2,26 @@
 //!
 //! The work of a graph is written once its launch has arrived, because only then it is certain which stack created it.
 //! A stack is written once, before the first line that refers to it, with a number that is local to this file. Trace
-//! events have lines of their own kind: see [`crate::trace`].
+//! events have lines of their own kind: `calls`.
+
+mod call_line;
+mod calls;
+mod launched;
+mod live;
+mod read_back;
+mod start_line;
 
 use std::{
     collections::{HashMap, HashSet},
     io::{self, Write},
 };
 
+use analysis::{
+    Events,
+    flame_tree::View,
+    names::{self, SessionKernels},
+    stalls, waits,
+};
 use model::{
     causes::{Cause, Causes, Joined},
     event::{Activity, Event, Origin, ProcessId, SessionId, StackId, Work},
@@ -18,17 +31,12 @@ use model::{
 };
 use serde::Serialize;
 
-use crate::{
-    events::Events,
-    flame_tree::View,
-    formats::json_object::{Object, write_object},
-    names,
-    names::SessionKernels,
-    stalls,
-    start_line::StartLine,
-    trace::{is_trace, jsonl::TraceLines},
-    waits,
+use self::{calls::TraceLines, start_line::StartLine};
+pub use self::{
+    live::LiveLines,
+    read_back::{ReadError, read_back},
 };
+use crate::formats::json_object::{Object, write_object};
 
 /// Writes a line of a type: its members, each as `key: value`, or as `key? value` where it is left out if there is none.
 macro_rules! line {
@@ -80,7 +88,7 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
         own: HashSet::new(),
         kernels: SessionKernels::new(profile),
         causes: (profile.ledger.graph_operations > 0).then(Causes::default),
-        trace: is_trace(profile).then(|| TraceLines::new(profile, view.calls)),
+        trace: profile.is_trace().then(|| TraceLines::new(profile, view.calls)),
     };
     for event in events {
         lines.event(view, &event)?;

@@ -9,6 +9,15 @@ use std::{
     io::{self, Write},
 };
 
+use analysis::names::{library, off_cpu};
+use analysis::{
+    Events,
+    flame_tree::View,
+    names::{self, SessionKernels},
+    user_code::UserCode,
+    waits,
+};
+use analysis::{tables, trace::reading::Reader};
 use model::{
     causes::Joined,
     event::{Call, Event, FrameKind, LaunchKind, Layer, Pause, ProcessId, Range, Sample, SessionId, StackId},
@@ -16,20 +25,13 @@ use model::{
     profile::Profile,
     ranges::RangedLaunches,
 };
-
-use crate::{
-    events::Events,
-    flame_tree::View,
-    launch_lengths::Launched,
-    moments::{Moment, each_moment},
-    names::{self, SessionKernels},
-    tables,
-    trace::{json_line::library, labels::off_cpu, reading::Reader},
-    user_code::UserCode,
-    waits,
-};
 use schema::Tables;
 use table::Cell;
+
+use crate::{
+    launch_lengths::Launched,
+    moments::{Moment, each_moment},
+};
 
 mod encoding;
 mod schema;

@@ -7,6 +7,13 @@
 
 use std::io::{self, Write};
 
+use analysis::trace::reading::Reader;
+use analysis::{
+    Events,
+    flame_tree::View,
+    names::{self, SessionKernels},
+};
+use interned::Interned;
 use model::{
     causes::Joined,
     event::{
@@ -16,23 +23,18 @@ use model::{
     gpu_counters::Source,
     profile::Profile,
 };
+use packets::{Packets, Point};
 use rustc_hash::FxHashMap;
+use tracks::{Track, Tracks};
 
 use crate::{
-    events::Events,
-    flame_tree::View,
     formats::html::overview::Overview,
     formats::proto::Message,
     lanes::Lanes,
     launch_lengths::Launched,
     moments::{Moment, each_moment},
-    names::{self, SessionKernels},
     power::Power,
-    trace::reading::Reader,
 };
-use interned::Interned;
-use packets::{Packets, Point};
-use tracks::{Track, Tracks};
 
 mod calls;
 mod interned;

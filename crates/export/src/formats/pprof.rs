@@ -9,15 +9,15 @@ use std::{
     io::{self, Write},
 };
 
+use analysis::weighted::{Frame, Kind, Row, Weighted};
+use analysis::{
+    Events,
+    flame_tree::{Measure, View},
+    names,
+};
 use model::profile::Profile;
 
-use crate::{
-    events::Events,
-    flame_tree::{Measure, View},
-    formats::proto::Message,
-    names,
-    weighted::{Frame, Kind, Row, Weighted},
-};
+use crate::formats::proto::Message;
 
 /// Writes the stacks of a recording with all their weights.
 pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Write) -> io::Result<()> {

@@ -7,15 +7,14 @@ use std::{
     io::{self, Write},
 };
 
-use model::{ledger::Ledger, profile::Profile};
-use serde::Serialize;
-
-use crate::{
-    events::Events,
+use analysis::weighted::Weighted;
+use analysis::{
+    Events,
     flame_tree::{Measure, View},
     names,
-    weighted::Weighted,
 };
+use model::{ledger::Ledger, profile::Profile};
+use serde::Serialize;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -2,6 +2,8 @@
 //! time and counts of each frame; the ledger is JSON in the file's metadata.
 
 mod drawing;
+mod helper_programs;
+mod recursion;
 mod tips;
 mod titles;
 
@@ -10,16 +12,17 @@ use std::{
     rc::Rc,
 };
 
+use analysis::{
+    Flames,
+    flame_tree::{Line, MemoryView, View},
+    waits,
+};
 use model::event::OFF_CPU;
+use text::short::cut;
 
 use self::{
     drawing::{Page, draw, write_empty},
-    titles::{TITLE_LENGTH, cut, event_subtitle, event_title, idle_subtitle, memory_subtitle, subtitle, title},
-};
-use crate::{
-    flame_cache::Flames,
-    flame_tree::{Line, MemoryView, View},
-    helper_programs, recursion, waits,
+    titles::{TITLE_LENGTH, event_subtitle, event_title, idle_subtitle, memory_subtitle, subtitle, title},
 };
 
 const NO_TIME: &str = "no CPU sample and no finished GPU work";

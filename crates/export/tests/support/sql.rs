@@ -2,7 +2,8 @@
 
 use std::{cell::RefCell, collections::BTreeMap, io, io::Write, rc::Rc};
 
-use export::{View, formats::parquet};
+use analysis::View;
+use export::formats::parquet;
 use model::event::Event;
 
 use super::parquet::Table;

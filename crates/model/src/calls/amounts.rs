@@ -1,5 +1,7 @@
 //! Counts, times and bytes of calls.
 
+use serde::Serialize;
+
 use crate::{event::Call, histogram::Histogram};
 
 /// Calls of one function.
@@ -35,7 +37,7 @@ pub struct ThreadSum {
 }
 
 /// Bytes moved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Moved {
     /// Calls.
     pub count: u64,
@@ -45,8 +47,8 @@ pub struct Moved {
     pub ns: u64,
 }
 
-/// Off-CPU intervals of threads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Off-CPU intervals, added over threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Switches {
     /// Number of intervals.
     pub count: u64,

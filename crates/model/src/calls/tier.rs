@@ -21,7 +21,7 @@ pub enum Tier {
 }
 
 /// The sums of a tier's calls.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TierSum {
     /// Calls that returned.
     pub calls: u64,

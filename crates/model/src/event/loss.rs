@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::SessionId;
 
 /// A session's own totals since it began: what CUPTI delivered to it, and what it dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// The session.
     pub session: SessionId,

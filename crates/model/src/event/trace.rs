@@ -52,7 +52,7 @@ impl Layer {
 }
 
 /// One call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Call {
     /// The function called.
     pub function: FunctionId,

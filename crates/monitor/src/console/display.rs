@@ -10,20 +10,15 @@ use std::{
 use terminal_size::{Height, Width, terminal_size_of};
 
 use super::{BlockStyle, block, in_place};
-use crate::snapshot::{Process, Snapshot};
+use crate::{ended::Ended, snapshot::Snapshot};
 
-/// The maximum number of ended processes kept for the next block.
-const MAX_ENDED: usize = 1024;
 /// How long the end of the monitor waits for the last block to be printed.
 const LAST_BLOCK: Duration = Duration::from_secs(1);
 
 /// Shows snapshots.
 pub struct Display {
     show: mpsc::SyncSender<Snapshot>,
-    /// Processes that ended in snapshots which were not shown.
-    ended: Vec<Process>,
-    /// Those that did not fit.
-    omitted: u64,
+    ended: Ended,
     /// Closed when the thread has printed everything.
     done: mpsc::Receiver<()>,
 }
@@ -44,32 +39,22 @@ impl Display {
                 before = Some(snapshot);
             }
         })?;
-        Ok(Self { show, ended: Vec::new(), omitted: 0, done })
+        Ok(Self { show, ended: Ended::default(), done })
     }
 
     /// Keeps the processes that end in a snapshot which is not shown: they are in no later one.
     pub fn observe(&mut self, snapshot: &Snapshot) {
-        for process in snapshot.processes.iter().filter(|process| process.ended) {
-            if self.ended.len() < MAX_ENDED {
-                self.ended.push(Process { suspects: Vec::new(), ..process.clone() });
-            } else {
-                self.omitted += 1;
-            }
-        }
+        self.ended.keep(snapshot);
     }
 
     /// Shows a snapshot and the processes that have ended since the previous one. If that is still being printed, they are
     /// kept for the next.
     pub fn show(&mut self, snapshot: &Snapshot) {
         let mut shown = snapshot.clone();
-        shown.processes.extend(self.ended.iter().cloned());
-        shown.processes.sort_by_key(|process| (process.pid, process.id));
-        if self.omitted > 0 {
-            shown.health.notes.push(format!("{} processes that have ended are not shown: too many", self.omitted));
-        }
+        self.ended.add_to(&mut shown);
         match self.show.try_send(shown) {
             Err(mpsc::TrySendError::Full(_)) => self.observe(snapshot),
-            _ => (self.ended, self.omitted) = (Vec::new(), 0),
+            _ => self.ended = Ended::default(),
         }
     }
 

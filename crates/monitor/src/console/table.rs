@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use text::units::count;
+use text::{short, units::count};
 
 /// The width from which the less important columns are shown.
 const WIDE: usize = 100;
@@ -58,10 +58,5 @@ impl Table {
 
 /// Shortens the text to at most `most` characters, if given.
 pub(crate) fn cut(text: &str, most: Option<usize>) -> String {
-    match most {
-        Some(most) if text.chars().count() > most => {
-            text.chars().take(most.saturating_sub(1)).collect::<String>() + "…"
-        }
-        _ => text.to_owned(),
-    }
+    most.map_or_else(|| text.to_owned(), |most| short::cut(text, most))
 }

@@ -18,6 +18,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::endpoints::Source;
 use crate::{
+    ended::Ended,
     map::Map,
     openmetrics::{Exposition, Format, Limits},
     snapshot::Snapshot,
@@ -45,6 +46,8 @@ pub struct MapRequest {
 pub struct Scrapes {
     waiting: Mutex<Vec<mpsc::SyncSender<TimedSnapshot>>>,
     exposition: Mutex<Exposition>,
+    /// For a view that requests snapshots and shows each process's end; absent if there is none.
+    ended: Mutex<Option<Ended>>,
     problem: Mutex<Option<String>>,
     maps: Mutex<Vec<MapRequest>>,
     /// When a map was last made for a user other than root.
@@ -60,6 +63,7 @@ impl Scrapes {
         Ok(Self {
             waiting: Mutex::default(),
             exposition: Mutex::new(Exposition::new(limits)),
+            ended: Mutex::default(),
             problem: Mutex::new(Some("the monitor is starting".to_owned())),
             maps: Mutex::default(),
             last_map: Mutex::default(),
@@ -90,6 +94,21 @@ impl Scrapes {
     /// Records a snapshot that no scrape requested: processes that ended in it are reported in the next one.
     pub fn observe(&self, snapshot: &Snapshot) {
         lock(&self.exposition).observe(snapshot);
+        if let Some(ended) = &mut *lock(&self.ended) {
+            ended.keep(snapshot);
+        }
+    }
+
+    /// Keeps the processes that end in such snapshots from now on, for [`Scrapes::add_ended`].
+    pub fn keep_ended(&self) {
+        *lock(&self.ended) = Some(Ended::default());
+    }
+
+    /// Adds them to a snapshot that is shown.
+    pub fn add_ended(&self, snapshot: &mut Snapshot) {
+        if let Some(ended) = &mut *lock(&self.ended) {
+            std::mem::take(ended).add_to(snapshot);
+        }
     }
 
     /// Sets what keeps the monitor from working, if anything.
@@ -182,6 +201,25 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::snapshot::Process;
+
+    /// Check that a view shows each process that ended in a snapshot that it did not request, once.
+    #[test]
+    fn unrequested_snapshots_lose_no_ended_process() {
+        let scrapes = Scrapes::new(Limits::default()).expect("a queue");
+        let process = Process { pid: 7, ended: true, ..Process::default() };
+        let unseen = Snapshot { processes: vec![process], ..Snapshot::default() };
+        let shown = || {
+            let mut snapshot = Snapshot::default();
+            scrapes.add_ended(&mut snapshot);
+            snapshot.processes.len()
+        };
+        scrapes.observe(&unseen);
+        assert_eq!(shown(), 0, "nothing is kept without a view");
+        scrapes.keep_ended();
+        scrapes.observe(&unseen);
+        assert_eq!([shown(), shown()], [1, 0]);
+    }
 
     /// Check that the monitor is not healthy before its probes are attached.
     #[test]

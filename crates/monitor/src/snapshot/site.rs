@@ -23,10 +23,16 @@ const FOREIGN: [&str; 13] = [
     "cub::",
 ];
 
+/// The innermost frame of a stack that ran Python code whose frames are not known: those of the interpreter are no one's line.
+pub const UNREAD: &str = "[Python frames not read]";
+
 /// Returns the innermost frame of the program itself in `stack` (outermost first): `train.py:42 step` for Python, the
 /// function's name for other languages. If all frames belong to libraries, returns the innermost named one; `None` for
-/// a stack without names.
+/// a stack without names, or without those that matter.
 pub fn site(stack: &[Frame]) -> Option<Cow<'_, str>> {
+    if stack.last().is_some_and(|frame| frame.name == UNREAD) {
+        return None;
+    }
     let mut innermost = None;
     for frame in stack.iter().rev() {
         let Some((function, file, line)) = python_place(&frame.name) else { continue };
@@ -112,6 +118,11 @@ mod tests {
         assert_eq!(of(&["forward (module.py:9)", "cudaMalloc"]).as_deref(), Some("module.py:9 forward"));
         assert_eq!(of(&["[libfoo.so]", "c10::alloc()", "[libcuda.so.1]"]).as_deref(), Some("c10::alloc()"));
         assert_eq!(of(&["[libfoo.so]"]), None);
+        assert_eq!(
+            of(&["main", "_PyEval_EvalFrameDefault", "ffi_call", UNREAD]),
+            None,
+            "not the interpreter's own line"
+        );
         assert_eq!(of(&[]), None);
     }
 

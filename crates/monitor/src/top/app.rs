@@ -87,6 +87,11 @@ impl App {
         app
     }
 
+    /// Whether new snapshots are ignored.
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+
     /// Shows a new snapshot; ignored while the view is paused.
     pub fn update(&mut self, snapshot: Snapshot) {
         if self.paused {

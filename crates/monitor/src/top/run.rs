@@ -28,6 +28,7 @@ pub fn run(options: Options, interval: Duration, seconds: f64, columns: &[Column
     health::limit_heaps();
     let signals = Signals::take().context("cannot set up signal handling")?;
     let scrapes = Arc::new(Scrapes::new(options.limits).context("cannot create snapshots")?);
+    scrapes.keep_ended();
     let mut monitor = Monitor::start(options, signals, scrapes.clone())?;
     let view = View { app: App::new(columns), scrapes: scrapes.clone(), recorder: Recorder::new(seconds), interval };
     let view = thread::Builder::new().name("top".into()).spawn(move || view.run());
@@ -63,7 +64,13 @@ impl View {
 
     fn update(&mut self) -> anyhow::Result<()> {
         let (snapshot, _) = self.scrapes.request().context("the monitor has stopped")?;
-        self.app.update(Snapshot::clone(&snapshot));
+        if self.app.is_paused() {
+            self.scrapes.observe(&snapshot);
+        } else {
+            let mut snapshot = Snapshot::clone(&snapshot);
+            self.scrapes.add_ended(&mut snapshot);
+            self.app.update(snapshot);
+        }
         Ok(())
     }
 

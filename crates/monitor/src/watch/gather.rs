@@ -8,6 +8,7 @@ use std::{
 use bpf::calls::MemorySum;
 use collect::calls::pausable::Pausable;
 use cuda::calls::Role;
+use gpu_counters::nvml::Sampler;
 use model::event::ProcessId;
 
 use super::{calls, choice, health, kernels, main_loop::Monitor, suspects};
@@ -121,7 +122,7 @@ impl Monitor {
             time_ns: now,
             unix_ns: unix_now(),
             processes,
-            devices: self.nvml.as_ref().map(nvml::Sampler::devices).unwrap_or_default(),
+            devices: self.nvml.as_ref().map(Sampler::devices).unwrap_or_default(),
             kinds,
             health: self.health(maps),
         }

@@ -15,6 +15,7 @@ use collect::{
     process::procfs,
     sink::Sink as _,
 };
+use gpu_counters::nvml::{Nvml, Sampler};
 use model::event::ProcessId;
 use text::pattern::Selection;
 
@@ -27,7 +28,7 @@ use super::{
     state::State,
     suspects::Growth,
 };
-use crate::{config::Options, console::display::Display, serve::Scrapes};
+use crate::{config::Options, console::display::Display, serve::Scrapes, snapshot::site::UNREAD};
 
 /// Rings are small: sums do not use them, and each stack and name is sent only once.
 const RING_BYTES: u32 = 2 << 20;
@@ -41,7 +42,7 @@ pub struct Monitor {
     pub collector: Collector<State>,
     pub options: Options,
     pub namer: Namer,
-    pub nvml: Option<nvml::Sampler>,
+    pub nvml: Option<Sampler>,
     pub scrapes: Arc<Scrapes>,
     pub display: Option<Display>,
     pub growth: Growth,
@@ -110,7 +111,7 @@ impl Monitor {
             libraries.wanted.shorten()?;
         }
         let mut collector = prepared.collect(signals, State::default());
-        collector.trace = Some(Tracer::by_name(libraries, all));
+        collector.trace = Some(Box::new(Tracer::by_name(libraries, all)));
         let namer = Namer::start().context("cannot start the thread for names")?;
         let mut monitor = Self {
             collector,
@@ -136,7 +137,7 @@ impl Monitor {
         if !self.options.nvml {
             return;
         }
-        match nvml::Nvml::open().and_then(|nvml| nvml::Sampler::start(nvml, Duration::from_secs(1))) {
+        match Nvml::open().and_then(|nvml| Sampler::start(nvml, Duration::from_secs(1))) {
             Ok(sampler) => self.nvml = Some(sampler),
             Err(error) => self.collector.sink.notes.add(format!("GPU metrics are not available: {error}")),
         }
@@ -231,11 +232,15 @@ impl Monitor {
 
     /// Accepts resolved names; returns `true` if nothing is left to watch.
     fn accept_names(&mut self) -> bool {
-        let state = &mut self.collector.sink;
+        let Collector { sink: state, pythons, .. } = &mut self.collector;
         for named in self.namer.done() {
             match named {
                 Named::Note(note) => state.notes.add(note),
-                Named::Stack(process, stack, frames) => {
+                Named::Stack(process, stack, mut frames) => {
+                    let pythons = pythons.as_ref().zip(state.stack(stack));
+                    if pythons.is_some_and(|(pythons, stack)| pythons.lacks_frames(&stack)) {
+                        frames = frames.iter().cloned().chain([UNREAD.into()]).collect();
+                    }
                     if let Some(known) = state.processes.get_mut(&process) {
                         known.stack_names.insert(stack, frames);
                     }

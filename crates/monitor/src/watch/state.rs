@@ -3,7 +3,7 @@
 
 use std::{
     borrow::Cow,
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashMap, HashSet},
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
 };
@@ -14,9 +14,8 @@ use model::{
     calls::KernelNames,
     event::{Event, Frame, Mapping, NamedFrame, Origin, ProcessId, Stack, StackId},
 };
-use text::names::printable;
 
-use super::labels;
+use super::{labels, notes::Notes};
 
 /// The maximum number of executable mappings kept of one process.
 const MAX_MAPPINGS: usize = 8192;
@@ -26,8 +25,6 @@ const MAX_NAMES: usize = 1 << 18;
 const MAX_READABLE: usize = 4096;
 /// How long an ended process is kept for the names of its kernels.
 const TO_NAME_NS: u64 = 2_000_000_000;
-/// The maximum number of notes kept; each is printed once.
-const MAX_NOTES: usize = 32;
 
 /// The state of all watched processes.
 #[derive(Default)]
@@ -284,47 +281,6 @@ impl Sink for State {
     fn stack(&self, id: StackId) -> Option<Cow<'_, Stack>> {
         self.stacks.get(&id).map(|kept| Cow::Borrowed(&kept.stack))
     }
-}
-
-/// Notes for the user: the most recent ones, each printed once.
-#[derive(Default)]
-pub struct Notes {
-    last: VecDeque<String>,
-    log: bool,
-}
-
-impl Notes {
-    /// From now on notes are also written to the log.
-    pub fn write_to_log(&mut self) {
-        self.log = true;
-        for note in &self.last {
-            log(note);
-        }
-    }
-
-    /// Adds a note, unless it was added before.
-    pub fn add(&mut self, note: String) {
-        if self.last.contains(&note) {
-            return;
-        }
-        if self.log {
-            log(&note);
-        }
-        if self.last.len() == MAX_NOTES {
-            self.last.pop_front();
-        }
-        self.last.push_back(note);
-    }
-
-    /// Returns the most recent notes, newest last.
-    pub fn all(&self) -> Vec<String> {
-        self.last.iter().cloned().collect()
-    }
-}
-
-/// Writes one line: a note may contain names from a program that is hostile.
-fn log(note: &str) {
-    eprintln!("warpscope: {}", printable(note));
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The options that select a part of a recording.
 
 use clap::Args;
+use model::filter;
 
 use super::values;
 
@@ -35,10 +36,23 @@ pub struct Filters {
     /// Include only GPU work launched inside an NVTX range whose name matches PATTERN; requires `record --nvtx`.
     #[arg(long, value_name = "PATTERN")]
     pub nvtx: Vec<String>,
+    /// Include only what happened in one step of the program's loop: its number, or `slowest`. Otherwise, what steps are: the calls
+    /// of a function (`Trainer.training_step`, `step (sgd.py:*)`), or NVTX ranges (`nvtx:iteration`). May be given twice.
+    #[arg(long, value_name = "STEP", conflicts_with_all = ["from", "to"])]
+    pub step: Vec<String>,
     /// Include only what happened later than TIME (such as 1.5s or 200ms) after the start.
     #[arg(long, value_name = "TIME")]
     pub from: Option<String>,
     /// Include only what happened earlier than TIME after the start.
     #[arg(long, value_name = "TIME")]
     pub to: Option<String>,
+}
+
+impl Filters {
+    /// Returns what they select, with the time of the step, if one is selected. Otherwise `--step` only says what steps are.
+    pub fn wanted(&self, step_time: Option<(u64, u64)>) -> filter::Filters {
+        let Self { pid, comm, rank, tid, device, stream, kernel, path, nvtx, step, from, to } = self.clone();
+        let step = if step_time.is_some() { step } else { Vec::new() };
+        filter::Filters { pid, comm, rank, tid, device, stream, kernel, path, nvtx, step, step_time, from, to }
+    }
 }

@@ -1,6 +1,6 @@
 //! `--phases` and `--min-duration`.
 
-use export::CallView;
+use analysis::CallView;
 
 /// How lines of JSON describe what took time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

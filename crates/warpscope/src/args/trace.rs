@@ -2,10 +2,9 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use clap::Args;
-use export::CallView;
-
 use super::{phases::Phases, values};
+use analysis::CallView;
+use clap::Args;
 
 const TRACE_HELP: &str = "The file extension selects the format; -o may be repeated:
   .wscope   recording; can be converted to every other format later

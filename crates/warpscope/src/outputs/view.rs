@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use export::{EventView, Format, View};
+use analysis::{EventView, View};
+use export::Format;
 use model::{event::Mode, profile::Profile};
 
 /// Whether only events were recorded.

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use analysis::View;
 use anyhow::bail;
 use collect::events::spec::Spec;
-use export::View;
 use model::profile::Profile;
 
 use crate::{args, outputs::view::shows_stacks};

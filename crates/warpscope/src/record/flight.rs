@@ -7,13 +7,13 @@ use std::{
     thread::{self, JoinHandle},
 };
 
+use analysis::Flames;
 use anyhow::bail;
 use collect::{
     command::user::User,
     flight::{self, Dumper, Flight, slow::Slow},
     sink::{Recording, Sink as _},
 };
-use export::Flames;
 use model::{
     event::{Dump, DumpReason, Event},
     window::{Cut, Limits, Reason},
@@ -26,6 +26,7 @@ use crate::{
     args,
     outputs::Outputs,
     say::{say, sentence},
+    steps,
 };
 
 /// The most limits on functions.
@@ -73,7 +74,10 @@ impl Place {
         let (file, path) = outputs.recording()?;
         let mut sink = Recording::new(file, path).inspect_err(|_| outputs.remove_recording())?;
         cut.events(|event: &Event| sink.push(event));
-        let (profile, recorded) = self.style.finish(sink, cut.end, &mut kept);
+        let (mut profile, recorded) = self.style.finish(sink, cut.end, &mut kept);
+        if !self.quiet {
+            profile.steps = steps::of_recording(&profile, &mut || outputs.events());
+        }
         let flames = Flames::new(&profile);
         let whole = self.style.write(&flames, &mut outputs, recorded);
         then(&flames, &outputs);

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use analysis::{Flames, View};
 use collect::{INJECTOR, command::user::User, sink::Recording};
-use export::{Flames, View};
 use model::{event::End, profile::Profile};
 use symbols::{DebugFiles, Kept};
 

@@ -52,6 +52,17 @@ struct python_process {
 	__u16 kind;
 };
 
+/* A program file that contains a Python. */
+struct python_program_key {
+	__u64 device; /* as in the kernel: major << 20 | minor */
+	__u64 inode;
+};
+
+struct python_program {
+	__u64 code; /* the lowest address of its code */
+	struct python_process process; /* with addresses of the file */
+};
+
 enum python_frame_flag {
 	PYTHON_ENTRY = 1, /* the interpreter's loop was entered for this frame: it corresponds to a native frame */
 };

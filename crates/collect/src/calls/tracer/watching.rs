@@ -53,7 +53,7 @@ impl Tracer {
     }
 
     /// Handles a file mapped by a process: watches it from now on, if it should be watched and is not yet.
-    pub fn mapped(&mut self, mapped: &Mapped<'_>, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
+    pub fn watch_mapped(&mut self, mapped: &Mapped<'_>, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
         if !self.libraries.wanted.wants(mapped.path) {
             return;
         }
@@ -113,7 +113,7 @@ impl Tracer {
             if self.libraries.has_time_for(next.owner) {
                 let Deferred { pid, start, end, path, time, .. } = &next;
                 let mapped = Mapped { pid: *pid, start: *start, end: *end, path, time: *time };
-                self.mapped(&mapped, recorder, push);
+                self.watch_mapped(&mapped, recorder, push);
             } else {
                 self.deferred.push_back(next);
             }
@@ -126,7 +126,7 @@ impl Tracer {
         for mapping in procfs::mappings(pid, ProcessId(0)) {
             let mapped = Mapped { pid, start: mapping.start, end: mapping.end, path: &mapping.path, time: 0 };
             any |= self.libraries.wanted.wants(mapped.path);
-            self.mapped(&mapped, recorder, push);
+            self.watch_mapped(&mapped, recorder, push);
         }
         any
     }

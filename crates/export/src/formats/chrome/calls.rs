@@ -3,13 +3,10 @@
 
 use std::io;
 
+use analysis::names::{OFF_CPU, library, off_cpu};
 use model::event::{Call, Layer, Switch};
 
 use super::{Entry, Trace};
-use crate::trace::{
-    json_line::library,
-    labels::{OFF_CPU, off_cpu},
-};
 
 impl Trace<'_> {
     /// A call that never returned is a slice without an end, which lasts to the end of the timeline.

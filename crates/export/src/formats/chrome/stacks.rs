@@ -6,11 +6,10 @@ use std::{
     sync::Arc,
 };
 
+use analysis::names;
 use model::{event::StackId, profile::Profile};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
-
-use crate::names;
 
 /// The frames that events refer to.
 pub(super) struct Stacks<'a> {

@@ -8,6 +8,7 @@ use std::{
     io,
 };
 
+use analysis::names;
 use model::{
     event::{Activity, ProcessId, SessionId},
     profile::Profile,
@@ -18,7 +19,6 @@ use super::json::Json;
 use crate::{
     formats::json_object::Object,
     lanes::{LANES, Lanes},
-    names,
 };
 
 const GPU_PID: u32 = 1_000_000_000;

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use analysis::trace::reading::Reader;
+use analysis::{Events, family::Family, flame_tree::View, names};
 use model::{
     causes::{Cause, Causes, Joined},
     event::{
@@ -15,7 +17,6 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::{bounded::Bounded, overview::Overview, tree::Tree};
-use crate::{events::Events, family::Family, flame_tree::View, names, trace::reading::Reader};
 
 /// The most operations, samples, waits and calls in a page, of each.
 const LIMIT: usize = 1 << 20;

@@ -5,6 +5,12 @@ use std::{
     sync::Arc,
 };
 
+use analysis::{
+    family::Family,
+    flame_tree::Line,
+    names::{self, GpuFrames},
+    waits,
+};
 use model::{
     event::{CounterPoint, ProcessId, StackId},
     profile::{GpuKey, Profile, What},
@@ -13,12 +19,6 @@ use rustc_hash::FxHashMap;
 use text::short::{short_frame, split_place};
 
 use super::block::Column;
-use crate::{
-    family::Family,
-    flame_tree::Line,
-    names::{self, GpuFrames},
-    waits,
-};
 
 /// Maximum length of a label, in characters.
 const LABEL_LENGTH: usize = 64;

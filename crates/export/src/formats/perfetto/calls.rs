@@ -2,17 +2,12 @@
 
 use std::io;
 
+use analysis::names::{OFF_CPU, library, off_cpu};
+use analysis::waits;
 use model::event::{Call, Layer, ProcessId, Range, StackId, Switch, Wait};
 
 use super::{Point, Trace, Track, annotation};
-use crate::{
-    lanes::LANES,
-    trace::{
-        json_line::library,
-        labels::{OFF_CPU, off_cpu},
-    },
-    waits,
-};
+use crate::lanes::LANES;
 
 impl Trace<'_> {
     /// Writes a call with its true length. One that never returned lasts to the end of the trace.

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use analysis::names;
 use model::{
     event::{Direction, FrameKind, NamedFrame, StackId, Work},
     profile::Profile,
@@ -9,7 +10,7 @@ use model::{
 use rustc_hash::FxHashMap;
 use text::short::split_place;
 
-use crate::{formats::proto::Message, names};
+use crate::formats::proto::Message;
 
 /// The most kernel shapes that are distinguished.
 const MOST_SHAPES: usize = 1 << 16;

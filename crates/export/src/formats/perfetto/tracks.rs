@@ -2,6 +2,7 @@
 
 use std::io;
 
+use analysis::names;
 use model::{
     event::{ProcessId, SessionId},
     gpu_counters::Source,
@@ -10,7 +11,6 @@ use model::{
 use rustc_hash::FxHashMap;
 
 use super::packets::Packets;
-use crate::names;
 
 /// `UNIT_COUNT`
 const COUNT: u64 = 2;

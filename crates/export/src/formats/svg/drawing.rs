@@ -6,15 +6,15 @@ use std::{
     io::{self, Write},
 };
 
+use analysis::{
+    family::Family,
+    flame_tree::{Flame, Measure},
+};
 use model::profile::Profile;
 use text::short::short_frame;
 
 use super::tips::{LABEL_LENGTH, Node, nodes};
-use crate::{
-    family::Family,
-    flame_tree::{Flame, Measure},
-    palette::{self, Color},
-};
+use crate::palette::{self, Color};
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");

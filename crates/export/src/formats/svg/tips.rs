@@ -2,14 +2,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use analysis::{
+    flame_tree::{Flame, Measure, Weight},
+    stalls,
+};
 use text::{
     short::short_frame,
     units::{counted, percent},
-};
-
-use crate::{
-    flame_tree::{Flame, Measure, Weight},
-    stalls,
 };
 
 /// Maximum length of a label, where it can be shortened to that: no frame is wider than about 170 characters.

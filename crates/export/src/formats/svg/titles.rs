@@ -1,16 +1,18 @@
 //! The title and the subtitle: what was recorded, and the sums that matter for the view.
 
+use analysis::{
+    flame_tree::{Flame, Line, Weight},
+    losses, names, waits,
+};
 use model::{
     event::Counter,
     idle::Phase,
     memory::Use,
     profile::{DeviceInfo, Profile},
 };
-use text::units::{bytes, count, counted, percent, time};
-
-use crate::{
-    flame_tree::{Flame, Line, Weight},
-    losses, names, waits,
+use text::{
+    short::cut,
+    units::{bytes, count, counted, percent, time},
 };
 
 /// Maximum length of the title and the subtitle that fit at 1200 pixels.
@@ -112,9 +114,4 @@ fn lost(profile: &Profile) -> String {
         0 => "nothing lost".to_owned(),
         lost => format!("{} lost", count(lost)),
     }
-}
-
-/// Truncates a text.
-pub(super) fn cut(text: &str, most: usize) -> String {
-    if text.chars().count() <= most { text.to_owned() } else { text.chars().take(most - 1).collect::<String>() + "…" }
 }

@@ -1,6 +1,6 @@
 // One hue for each family of frames, one shade for each name, in light and dark.
 
-/** Families by number, as crates/export/src/family.rs orders them. */
+/** Families by number, as crates/analysis/src/family.rs orders them. */
 const FAMILY = { process: 0, python: 1, native: 2, system: 3, graph: 4, kernel: 5, memory: 6, event: 7, wait: 8, range: 9, unknown: 10, stall: 11 };
 
 // Hue, saturation, and the lightness in light and dark. Hues differ in lightness too, for colour-blind eyes.

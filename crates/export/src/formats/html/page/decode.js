@@ -1,4 +1,4 @@
-// Reads the block of data in the page: crates/export/src/html/block.rs writes it.
+// Reads the block of data in the page: crates/export/src/formats/html/block.rs writes it.
 
 /** Returns the header, and the columns by name as Float64Arrays. */
 async function decode(text) {

@@ -1,0 +1,85 @@
+//! Steps as intervals: a second look at the launches, now that the loop is known.
+
+use model::event::{Launch, ProcessId, StackId};
+use rustc_hash::FxHashMap;
+
+use super::{
+    found::{BEGINS, Found, LEFT},
+    levels::Level,
+    sequence::{Pair, Threads},
+};
+
+/// The launches of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// The process.
+    pub process: ProcessId,
+    /// The thread.
+    pub tid: u32,
+    /// Its number in the thread, from 1.
+    pub number: u64,
+    /// Its first launch.
+    pub start: u64,
+    /// Its last launch.
+    pub last: u64,
+    /// When the next step began, if it followed.
+    pub next: Option<u64>,
+    /// Its launches.
+    pub launches: u64,
+}
+
+/// Cuts launches into steps.
+#[derive(Debug)]
+pub struct Cutter<'a> {
+    numbers: &'a FxHashMap<Pair, u32>,
+    marks: Vec<u8>,
+    threads: Threads<Thread>,
+    done: Vec<Cut>,
+}
+
+#[derive(Debug, Default)]
+struct Thread {
+    last: Option<StackId>,
+    steps: u64,
+    current: Option<Cut>,
+}
+
+impl<'a> Cutter<'a> {
+    /// Cuts by some levels, at most one for each process.
+    pub fn new(found: &'a Found, levels: &[&Level]) -> Self {
+        let of_pair = |(pair, _): &_| levels.iter().fold(0, |marks, level| marks | found.marks(level, pair));
+        let marks = found.pairs.iter().map(of_pair);
+        Self { numbers: &found.numbers, marks: marks.collect(), threads: Threads::default(), done: Vec::new() }
+    }
+
+    /// Adds the next launch of its thread.
+    #[inline]
+    pub fn push(&mut self, launch: &Launch) {
+        let thread = self.threads.get(launch.process, launch.tid);
+        let mut marks = 0;
+        if launch.stack.0 != 0 && !launch.stack.is_placeholder() {
+            let pair = Pair { process: launch.process, from: thread.last.replace(launch.stack), to: launch.stack };
+            marks = self.numbers.get(&pair).map_or(0, |number| self.marks[*number as usize]);
+        }
+        if marks & LEFT != 0 {
+            self.done.extend(thread.current.take());
+        }
+        if marks & BEGINS != 0 {
+            self.done.extend(thread.current.take().map(|step| Cut { next: Some(launch.time), ..step }));
+            thread.steps += 1;
+            let (process, tid, number, start) = (launch.process, launch.tid, thread.steps, launch.time);
+            thread.current = Some(Cut { process, tid, number, start, last: start, next: None, launches: 0 });
+        }
+        if let Some(step) = &mut thread.current {
+            step.launches += 1;
+            step.last = step.last.max(launch.time);
+        }
+    }
+
+    /// Returns the steps, by process and thread, in order.
+    pub fn finish(mut self) -> Vec<Cut> {
+        self.done.extend(self.threads.into_all().filter_map(|thread| thread.current));
+        self.done.sort_unstable_by_key(|step| (step.process, step.tid, step.number));
+        self.done
+    }
+}

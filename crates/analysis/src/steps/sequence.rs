@@ -1,0 +1,108 @@
+//! The order of a program's launches, in memory that grows with distinct stacks: which stack followed which, in each thread.
+
+use model::event::{Launch, ProcessId, StackId};
+use rustc_hash::FxHashMap;
+
+/// The most different successions. A program with more has no loop that anyone would recognise.
+const MOST_PAIRS: usize = 1 << 20;
+/// The launches of a thread that are kept in order, and those of all threads: enough to see how loops run.
+const KEPT: (usize, usize) = (1 << 20, 1 << 23);
+
+/// A stack, and the one that was launched before it in the same thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Pair {
+    /// The process.
+    pub process: ProcessId,
+    /// The one before; absent for the first of a thread.
+    pub from: Option<StackId>,
+    /// The stack.
+    pub to: StackId,
+}
+
+/// What is known of the order of launches.
+#[derive(Debug, Default)]
+pub struct Sequence {
+    threads: Threads<Thread>,
+    pub(super) numbers: FxHashMap<Pair, u32>,
+    /// In the order of their first occurrence, with their number.
+    pub(super) pairs: Vec<(Pair, u64)>,
+    kept: usize,
+    is_full: bool,
+}
+
+#[derive(Debug, Default)]
+struct Thread {
+    last: Option<StackId>,
+    kept: Vec<u32>,
+}
+
+impl Sequence {
+    /// Adds the next launch of its thread.
+    #[inline]
+    pub fn push(&mut self, launch: &Launch) {
+        if launch.stack.0 == 0 || launch.stack.is_placeholder() {
+            return;
+        }
+        let thread = self.threads.get(launch.process, launch.tid);
+        let pair = Pair { process: launch.process, from: thread.last.replace(launch.stack), to: launch.stack };
+        let next = self.pairs.len();
+        let number = match self.numbers.get(&pair) {
+            Some(number) => *number,
+            None if next >= MOST_PAIRS => {
+                self.is_full = true;
+                return;
+            }
+            None => {
+                self.pairs.push((pair, 0));
+                *self.numbers.entry(pair).or_insert(next as u32)
+            }
+        };
+        self.pairs[number as usize].1 += 1;
+        if thread.kept.len() < KEPT.0 && self.kept < KEPT.1 {
+            thread.kept.push(number);
+            self.kept += 1;
+        }
+    }
+
+    /// Whether launches follow each other in too many ways to be understood.
+    pub fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// Returns the first launches of each thread, as numbers of pairs.
+    pub(super) fn kept(&self) -> impl Iterator<Item = &[u32]> {
+        self.threads.all.iter().map(|thread| &thread.kept[..])
+    }
+}
+
+/// Something of each thread, of which the last one used is found at once.
+#[derive(Debug, Default)]
+pub(super) struct Threads<T> {
+    numbers: FxHashMap<(ProcessId, u32), usize>,
+    all: Vec<T>,
+    last: Option<((ProcessId, u32), usize)>,
+}
+
+impl<T: Default> Threads<T> {
+    #[inline]
+    pub(super) fn get(&mut self, process: ProcessId, tid: u32) -> &mut T {
+        let key = (process, tid);
+        let number = match self.last {
+            Some((last, number)) if last == key => number,
+            _ => {
+                let next = self.all.len();
+                let number = *self.numbers.entry(key).or_insert(next);
+                if number == next {
+                    self.all.push(T::default());
+                }
+                self.last = Some((key, number));
+                number
+            }
+        };
+        &mut self.all[number]
+    }
+
+    pub(super) fn into_all(self) -> impl Iterator<Item = T> {
+        self.all.into_iter()
+    }
+}

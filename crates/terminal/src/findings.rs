@@ -1,0 +1,36 @@
+//! The findings at the beginning of the text.
+
+use analysis::findings::{Evidence, Finding};
+
+use crate::page::{Page, TextStyle, wrapped};
+
+/// How far the lines below a finding are indented.
+const INDENT: usize = 4;
+
+impl Page {
+    /// Writes each finding: what was found, the numbers behind it, and what to try.
+    pub(crate) fn findings(&mut self, findings: &[Finding]) {
+        if findings.is_empty() {
+            return;
+        }
+        self.text.push('\n');
+        let heading = self.ink(TextStyle::Bold, "Findings");
+        self.line(&heading);
+        for finding in findings {
+            self.paragraph(TextStyle::Yellow, "  ", &finding.title);
+            let numbers: Vec<String> = finding.evidence.iter().map(Evidence::text).collect();
+            let below = " ".repeat(INDENT);
+            if !numbers.is_empty() {
+                self.paragraph(TextStyle::Dim, &below, &numbers.join(", "));
+            }
+            self.paragraph(TextStyle::Dim, &below, &format!("try: {}", finding.advice));
+        }
+    }
+
+    pub(crate) fn paragraph(&mut self, ink: TextStyle, indent: &str, text: &str) {
+        for line in wrapped(text, self.width.saturating_sub(indent.len())) {
+            let line = format!("{indent}{}", self.ink(ink, &line));
+            self.line(&line);
+        }
+    }
+}

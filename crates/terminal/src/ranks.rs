@@ -1,0 +1,64 @@
+//! The table of ranks.
+
+use analysis::summary::{Rank, Summary};
+use text::units::{count, counted, percent, time};
+
+use crate::page::{Page, TextStyle, bar};
+
+impl Page {
+    pub(crate) fn ranks(&mut self, s: &Summary) {
+        if let Some(communication) = &s.communication {
+            let share = percent(communication.ns, s.gpu_time_ns);
+            let kernels = counted(communication.kernels, "NCCL kernel", "NCCL kernels");
+            self.line(&format!("communication {}, {share} of the GPU time, in {kernels}", time(communication.ns)));
+        }
+        if s.mps_processes > 0 {
+            let processes = counted(s.mps_processes, "CUDA process uses", "CUDA processes use");
+            self.line(&format!("{processes} the Multi-Process Service (MPS)"));
+        }
+        if s.ranks.len() < 2 {
+            return;
+        }
+        let columns = format!("{:>8}  {:>8}  {:>8}", "launches", "NCCL", "waited");
+        self.heading("Ranks", "busy", &columns);
+        for rank in &s.ranks {
+            let busy = self.ink(TextStyle::Blue, &bar(rank.busy_share, self.bar_width()));
+            let (share, launches) = (percent(rank.busy_ns, s.wall_ns), count(rank.launches));
+            let (nccl, waited) = (time(rank.communication_ns), time(rank.waited_ns));
+            let devices = rank.devices.join(", ");
+            let row = format!("{busy} {share:>8}  {:>8}  {launches:>8}  {nccl:>8}  {waited:>8}", time(rank.busy_ns));
+            self.line(&format!("{row}  rank {} on GPU {devices}", rank.rank));
+        }
+        if let (Some(first), Some(last)) =
+            (s.ranks.iter().min_by_key(|rank| rank.end_ns), s.ranks.iter().max_by_key(|rank| rank.end_ns))
+        {
+            let text = format!(
+                "rank {} ended its work first, after {}, and rank {} last, after {}",
+                first.rank,
+                time(first.end_ns),
+                last.rank,
+                time(last.end_ns)
+            );
+            self.line(&text);
+        }
+        let Some(communication) = s.communication.as_ref().filter(|all| all.collectives > 0) else { return };
+        let caused = |rank: u32| {
+            let of =
+                |waiting: &Rank| waiting.waited_for.iter().filter(move |w| w.rank == rank).map(|w| w.ns).sum::<u64>();
+            s.ranks.iter().map(of).sum::<u64>()
+        };
+        if let Some(slowest) = s.ranks.iter().max_by_key(|rank| caused(rank.rank)) {
+            let last = format!("{} of {}", count(slowest.started_last), count(communication.collectives));
+            let text = format!(
+                "rank {} started last in {last} collectives: the other ranks waited {} for it",
+                slowest.rank,
+                time(caused(slowest.rank))
+            );
+            self.line(&text);
+        }
+        let assumption =
+            "(if all ranks took part in each collective; the k-th run of a kernel on each rank is one collective)";
+        let line = self.ink(TextStyle::Dim, assumption);
+        self.line(&line);
+    }
+}

@@ -1,0 +1,147 @@
+//! Steps: the iterations of programs that know them.
+
+use std::{collections::BTreeMap, fs::File, io::BufReader};
+
+use model::{event::Event, recording::Reader};
+use serde_json::Value;
+
+use crate::support::{Ended, Scene, program, scene::number};
+
+/// What a program says: the times around the first launch of each step, by thread, since the start of the recording.
+type Truth = BTreeMap<u64, Vec<(u64, u64)>>;
+
+fn record(scene: &Scene, shape: &str, steps: u64) -> Truth {
+    let command = format!("{} {shape} {steps}", program("loops"));
+    let mut record = scene.record("--sim -q --gpu-only -o x.wscope", &command);
+    let run = Ended::of(record.env("WARPSCOPE_SIM", "kernel_ns=20us")).exits(0);
+    let file = File::open(scene.path("x.wscope")).expect("the recording can be opened");
+    let start = Reader::new(BufReader::new(file)).expect("it is a recording").find_map(|event| match event {
+        Event::Start(start) => Some(start.time),
+        _ => None,
+    });
+    let start = start.expect("it has a start");
+    let mut truth = Truth::new();
+    for line in run.out().lines() {
+        let mut numbers = line.split(' ').map(|number| number.parse::<u64>().expect("a number"));
+        let mut next = || numbers.next().expect("three numbers");
+        let (thread, before, after) = (next(), next(), next());
+        truth.entry(thread).or_default().push((before - start, after - start));
+    }
+    truth
+}
+
+fn json(scene: &Scene, options: &[&str]) -> Value {
+    let run = Ended::of(&mut scene.warpscope(&[&["report", "--json", "x.wscope"], options].concat())).exits(0);
+    serde_json::from_str(run.out()).unwrap_or_else(|error| panic!("{options:?}: {error}"))
+}
+
+/// The steps of each thread, in order.
+fn steps(scene: &Scene, options: &[&str]) -> Vec<Vec<Value>> {
+    let rows = json(scene, &[&["--by", "steps"], options].concat());
+    let mut threads: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for row in rows.as_array().expect("rows") {
+        threads.entry(row["tid"].to_string()).or_default().push(row.clone());
+    }
+    threads.values_mut().for_each(|rows| rows.sort_by_key(|row| number(row, "step")));
+    threads.into_values().collect()
+}
+
+/// Check that each step begins with the launch with which the program began it.
+#[track_caller]
+fn assert_truth(truth: &Truth, found: &[Vec<Value>], shape: &str) {
+    assert_eq!(found.len(), truth.len(), "{shape}: threads with steps");
+    for (thread, truth) in truth.values().enumerate() {
+        let is = |found: &&Vec<Value>| {
+            found.len() == truth.len()
+                && found.iter().zip(truth).all(|(row, (from, to))| (*from..=*to).contains(&number(row, "start_ns")))
+        };
+        assert!(found.iter().any(|found| is(&found)), "{shape}: steps of thread {thread}: {found:?}, not {truth:?}");
+    }
+}
+
+/// Check that steps begin exactly with their first launch, whatever the loop is like, and that their launches add up.
+#[test]
+fn steps_begin_with_their_first_launch() {
+    let shapes = ["plain", "single", "nested", "same", "jitter", "warmup", "early", "changes", "threads", "replay"];
+    for shape in shapes {
+        let scene = Scene::new();
+        let truth = record(&scene, shape, 60);
+        let found = steps(&scene, &[]);
+        assert_truth(&truth, &found, shape);
+        let total = number(&json(&scene, &[]), "launches");
+        let in_steps: u64 = found.iter().flatten().map(|row| number(row, "launches")).sum();
+        let before = match shape {
+            "warmup" | "replay" => 3,
+            _ => 0,
+        };
+        assert_eq!(in_steps + before, total, "{shape}");
+    }
+}
+
+/// Check that a program without a loop has no steps, and that this is said.
+#[test]
+fn a_program_without_a_loop_has_no_steps() {
+    let scene = Scene::new();
+    record(&scene, "straight", 1);
+    assert!(json(&scene, &[]).get("steps").is_none());
+    let run = Ended::of(&mut scene.warpscope(&["report", "--by", "steps", "x.wscope"])).exits(0);
+    run.says(&["the table is empty: no loop has most of the launches"]);
+    let run = Ended::of(&mut scene.warpscope(&["report", "--step", "3", "x.wscope"])).exits(1);
+    run.says(&["no loop has most of the launches"]);
+}
+
+/// Check how long steps take: warm-up is left out and named, the slowest is found, and selecting it selects its work.
+#[test]
+fn the_slowest_step() {
+    let scene = Scene::new();
+    record(&scene, "slow", 40);
+    let report = json(&scene, &[]);
+    let summary = &report["steps"];
+    assert_eq!((number(summary, "count"), number(summary, "warm_up")), (40, 2));
+    assert_eq!(number(&summary["slowest"], "step"), 7);
+    assert!(number(summary, "p99_ns") >= 300_000_000 && number(summary, "median_ns") < 100_000_000, "{summary}");
+    let text = Ended::of(&mut scene.warpscope(&["report", "x.wscope"])).exits(0);
+    assert!(text.out().contains("40 steps of slow"), "{}", text.out());
+    assert!(text.out().contains("slowest step 7 "), "{}", text.out());
+
+    let all = steps(&scene, &[]);
+    let seventh = &all[0][6];
+    for select in ["7", "slowest"] {
+        let part = json(&scene, &["--step", select]);
+        assert_eq!(part["filters"][0], format!("--step {select}"));
+        assert_eq!(number(&part, "wall_ns"), number(seventh, "ns"));
+        assert_eq!(number(&part, "launches"), number(seventh, "launches"));
+        assert!(part.get("steps").is_none(), "a part has no steps of its own");
+        let selected = steps(&scene, &["--step", select]);
+        assert_eq!(selected, [vec![seventh.clone()]]);
+    }
+    let busy = |row: &Value| number(row, "busy_ns") + number(row, "idle_ns") == number(row, "ns");
+    assert!(all[0].iter().all(busy));
+    assert!(number(seventh, "idle_ns") >= 290_000_000, "{seventh}");
+    let table = Ended::of(&mut scene.warpscope(&["report", "--by", "steps", "x.wscope"])).exits(0);
+    let explained = table.out().lines().find(|line| line.starts_with("step 7 took ")).expect("an explanation");
+    assert!(explained.contains("GPU 0 was idle "), "{explained}");
+    let run = Ended::of(&mut scene.warpscope(&["report", "--step", "41", "x.wscope"])).exits(1);
+    run.says(&["has steps 1 to 40"]);
+}
+
+/// Check that a reader can say what a step is: the calls of a function, or the iterations of its loop.
+#[test]
+fn functions_and_ranges_can_be_steps() {
+    let scene = Scene::new();
+    let truth = record(&scene, "nested", 30);
+    assert_truth(&truth, &steps(&scene, &["--step", "nested"]), "nested");
+    let calls = steps(&scene, &["--step", "micro_batch"]);
+    assert_eq!(calls.iter().map(Vec::len).collect::<Vec<_>>(), [120]);
+    assert!(calls[0].iter().all(|row| number(row, "launches") == 3));
+    let run = Ended::of(&mut scene.warpscope(&["report", "--by", "steps", "--step", "nothing", "x.wscope"])).exits(1);
+    run.says(&["--step nothing: the recording has no launch in a function with this name"]);
+    let run = Ended::of(&mut scene.warpscope(&["report", "--by", "steps", "--step", "nvtx:a", "x.wscope"])).exits(1);
+    run.says(&["the recording has no NVTX ranges"]);
+
+    let rounds = format!("{} 50", program("nvtx"));
+    Ended::of(scene.record("--sim -q --gpu-only --nvtx -o x.wscope", &rounds).env("WARPSCOPE_SIM", "kernel_ns=3us"))
+        .exits(0);
+    let ranges = steps(&scene, &["--step", "nvtx:forward"]);
+    assert_eq!(ranges[0].iter().map(|row| number(row, "kernels")).collect::<Vec<_>>(), [2; 50]);
+}
