@@ -97,7 +97,7 @@ fn the_slowest_step() {
     record(&scene, "slow", 40);
     let report = json(&scene, &[]);
     let summary = &report["steps"];
-    assert_eq!((number(summary, "count"), number(summary, "warm_up")), (40, 2));
+    assert_eq!(number(summary, "count"), 40);
     assert_eq!(number(&summary["slowest"], "step"), 7);
     assert!(number(summary, "p99_ns") >= 300_000_000 && number(summary, "median_ns") < 100_000_000, "{summary}");
     let text = Ended::of(&mut scene.warpscope(&["report", "x.wscope"])).exits(0);
@@ -105,6 +105,10 @@ fn the_slowest_step() {
     assert!(text.out().contains("slowest step 7 "), "{}", text.out());
 
     let all = steps(&scene, &[]);
+    // On a busy machine, the next ones may be slow as well.
+    let warm_up: Vec<u64> =
+        all[0].iter().filter(|row| row["note"] == "warm-up").map(|row| number(row, "step")).collect();
+    assert_eq!((warm_up[..2].to_vec(), warm_up.len() as u64), (vec![1, 2], number(summary, "warm_up")));
     let seventh = &all[0][6];
     for select in ["7", "slowest"] {
         let part = json(&scene, &["--step", select]);

@@ -84,17 +84,15 @@ impl Graph {
         let from_outside = self.edges.iter().filter(|edge| inside(edge.to) && !inside(edge.from));
         entered.extend(from_outside.map(|edge| (edge.first, edge.to)));
         let entry = entered.into_iter().min().map_or(body[0], |(_, site)| site);
-        let Site { function, place, .. } = self.sites[entry];
-        if function == 0 {
+        let Site { function, place, is_exact, .. } = self.sites[entry];
+        // Compilers move code: addresses are a guess, where lines are evidence.
+        if function == 0 || (is_exact && self.from_start) {
             return entry;
         }
         let places = || body.iter().copied().filter(|site| self.sites[*site].function == function);
         let by_place = |site: &usize| self.sites[*site].place;
-        let (Some(first), Some(last)) = (places().min_by_key(by_place), places().max_by_key(by_place)) else {
-            return entry;
-        };
-        // The condition of a `while` is compiled to the end of the loop.
-        if first == entry || (last == entry && self.from_start) {
+        let Some(first) = places().min_by_key(by_place) else { return entry };
+        if first == entry {
             return entry;
         }
         let into = self.edges.iter().filter(|edge| edge.to == entry && inside(edge.from));

@@ -100,7 +100,7 @@ fn steps_may_differ() {
     }
 }
 
-/// Check that a launch that often, but not always, comes first in a step is part of it.
+/// Check that a launch that often, but not always, comes first in a step is part of it, where lines tell that it comes first.
 #[test]
 fn steps_may_begin_differently() {
     for percent in [30, 50, 70, 90] {
@@ -110,7 +110,10 @@ fn steps_may_begin_differently() {
                 [vec![optional(launch(1))], vec![optional(call(1))], vec![optional(launch(1)), optional(launch(1))]]
             {
                 let body = [first, vec![launch(1), launch(1)]].concat();
-                Program::new([vec![launch(1), steps(body, 200)], vec![launch(1), launch(1)]]).run(seed).check_steps();
+                Program::new([vec![launch(1), steps(body, 200)], vec![launch(1), launch(1)]])
+                    .with_lines()
+                    .run(seed)
+                    .check_steps();
             }
         }
     }
@@ -126,6 +129,7 @@ fn warm_up_is_part_of_the_loop() {
     ];
     for body in bodies {
         Program::new([vec![launch(1), steps(body, 100)], vec![repeat(2, vec![launch(1), launch(1)], 20)]])
+            .with_lines()
             .run(1)
             .check_steps();
     }
@@ -251,6 +255,16 @@ fn conditions_may_be_at_the_end() {
     // If the recording began in the loop, the first line is the best guess.
     let found = program::find(&sites, order, false);
     assert_eq!(found.levels[found.steps[0]].stack, model::event::StackId(2));
+}
+
+/// Check that code which a compiler has moved to the beginning of the loop does not hide where a step begins.
+#[test]
+fn compilers_move_code() {
+    let site = |id: u64, place: u64| Site { id, function: 1, place, is_exact: true };
+    let sites = [site(1, 20), site(2, 30), site(3, 10)];
+    let found = program::find(&sites, std::iter::repeat_n([0, 1, 0, 1, 0, 1, 2], 60).flatten(), true);
+    let level = &found.levels[found.steps[0]];
+    assert_eq!((level.iterations, level.stack), (60, model::event::StackId(1)));
 }
 
 /// Check that a call whose arguments are written below it does not hide where a step begins.

@@ -57,6 +57,8 @@ pub struct Program {
     /// Stacks by their number, less one, as functions and places in them.
     stacks: RefCell<Vec<Vec<(usize, usize)>>>,
     numbers: RefCell<BTreeMap<Vec<(usize, usize)>, u64>>,
+    /// Call sites are known by their lines, as in Python.
+    has_lines: bool,
 }
 
 /// What a program did.
@@ -90,6 +92,11 @@ impl Program {
         Self { functions, ..Self::default() }
     }
 
+    /// The same in Python.
+    pub fn with_lines(self) -> Self {
+        Self { has_lines: true, ..self }
+    }
+
     /// Runs it with random numbers from a seed.
     pub fn run(&self, seed: u64) -> Run {
         let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -116,7 +123,7 @@ impl Code for Program {
             id: ((function + 1) << 16 | place) as u64,
             function: *function as u64 + 1,
             place: *place as u64,
-            is_exact: true,
+            is_exact: !self.has_lines,
         };
         stacks[stack.0 as usize - 1].iter().map(site).collect()
     }
