@@ -23,7 +23,7 @@ impl Code for Program {
         common.chain([site(function, COMMON + 1, function), site(place, COMMON + 2 + function, place)]).collect()
     }
 
-    fn from_start(&self, _: ProcessId) -> bool {
+    fn has_start(&self, _: ProcessId) -> bool {
         true
     }
 }

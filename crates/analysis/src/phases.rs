@@ -36,7 +36,7 @@ impl<'a> Phases<'a> {
             return "communication";
         }
         let Some(stack) = key.capture.or(key.stack) else { return OTHER };
-        *self.of_stack.borrow_mut().entry(stack).or_insert_with(|| of_stack(&self.profile.frames(stack)))
+        self.of_stack.borrow_mut().entry(stack).or_insert_with(|| of_stack(&self.profile.frames(stack)))
     }
 }
 

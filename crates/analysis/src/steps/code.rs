@@ -92,7 +92,7 @@ impl Code for Program<'_> {
         self.frames(stack).into_iter().map(|(site, _)| site).collect()
     }
 
-    fn from_start(&self, process: ProcessId) -> bool {
+    fn has_start(&self, process: ProcessId) -> bool {
         let info = self.profile.processes.get(&process);
         info.is_some_and(|info| info.origin != Origin::Found) && self.profile.dump.is_none()
     }

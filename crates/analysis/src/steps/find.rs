@@ -69,11 +69,15 @@ fn of_launches<'a>(
         Choice::Loop | Choice::Range(_) => found.steps.iter().map(|index| &found.levels[*index]).collect(),
     };
     let mut levels: Vec<ModelLevel> = Vec::new();
-    let mut known: FxHashMap<String, usize> = FxHashMap::default();
+    // Of each place, the first loop of one process is taken to be the first one of others.
+    let mut known: FxHashMap<(String, usize), usize> = FxHashMap::default();
+    let mut of_process: FxHashMap<(ProcessId, String), usize> = FxHashMap::default();
     for level in &found.levels {
         let place = program.place(level);
         let next = levels.len();
-        let number = *known.entry(place.clone()).or_insert(next);
+        let same = of_process.entry((level.process, place.clone())).or_default();
+        let number = *known.entry((place.clone(), *same)).or_insert(next);
+        *same += 1;
         if number == next {
             levels.push(ModelLevel { place, iterations: 0 });
         }

@@ -26,7 +26,7 @@ pub trait Code {
     /// Returns the call sites of a stack, outermost first, up to the call that launched.
     fn sites(&self, process: ProcessId, stack: StackId) -> Vec<Site>;
     /// Whether a process was recorded from its first launch on.
-    fn from_start(&self, process: ProcessId) -> bool;
+    fn has_start(&self, process: ProcessId) -> bool;
 }
 
 /// What a launch means for a loop.
@@ -196,7 +196,7 @@ impl Loops {
             forks.push((fork, to));
             let Some(Fork { at, sites }) = fork else { continue };
             let index = *of_node.entry(at).or_insert_with(|| {
-                let from_start = code.from_start(pair.process);
+                let from_start = code.has_start(pair.process);
                 graphs.push((at, pair.process, Vec::new(), Graph { from_start, ..Graph::default() }));
                 graphs.len() - 1
             });

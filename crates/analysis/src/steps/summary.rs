@@ -2,7 +2,7 @@
 
 use model::{
     profile::Profile,
-    steps::{Series, Step, Steps},
+    steps::{Level, Series, Step, Steps},
 };
 use serde::Serialize;
 use text::{
@@ -89,10 +89,12 @@ impl StepSummary {
         let (early, late) = (median(&times[..quarter]), median(&times[times.len() - quarter..]));
         let slowest = measured.iter().max_by_key(|(_, step)| (step.ns(), std::cmp::Reverse(step.start)));
         let start = profile.recording().start.as_ref().map_or(0, |start| start.time);
-        let others = steps.levels.iter().filter(|level| level.place != *place).take(MOST_LEVELS);
+        let count = all.iter().map(|series| series.steps.len() as u64).sum();
+        let is_other = |level: &&Level| level.place != *place || level.iterations != count;
+        let others = steps.levels.iter().filter(is_other).take(MOST_LEVELS);
         Some(Self {
             place: place.clone(),
-            count: all.iter().map(|series| series.steps.len() as u64).sum(),
+            count,
             threads: all.len() as u64,
             warm_up,
             median_ns: median(&times),

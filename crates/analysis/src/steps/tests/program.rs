@@ -128,7 +128,7 @@ impl Code for Program {
         stacks[stack.0 as usize - 1].iter().map(site).collect()
     }
 
-    fn from_start(&self, _: ProcessId) -> bool {
+    fn has_start(&self, _: ProcessId) -> bool {
         true
     }
 }
@@ -138,7 +138,7 @@ impl Code for Run {
         self.program.sites(process, stack)
     }
 
-    fn from_start(&self, _: ProcessId) -> bool {
+    fn has_start(&self, _: ProcessId) -> bool {
         self.from_start
     }
 }
@@ -287,7 +287,7 @@ pub fn find(sites: &[Site], order: impl IntoIterator<Item = usize>, from_start: 
         fn sites(&self, _: ProcessId, stack: StackId) -> Vec<Site> {
             vec![self.0[stack.0 as usize - 1]]
         }
-        fn from_start(&self, _: ProcessId) -> bool {
+        fn has_start(&self, _: ProcessId) -> bool {
             self.1
         }
     }
