@@ -1,5 +1,7 @@
 //! The files of a trace are complete and valid, and the same whether written at once or later.
 
+use std::fs;
+
 use serde_json::Value;
 
 use crate::support::{
@@ -53,6 +55,62 @@ fn report_shows_every_function() {
         total += calls.len();
     }
     assert_eq!(total, trace.of("userspace").count());
+}
+
+/// Check that `report` shows the same of a trace's lines as of its recording, also from stdin and with begin and end as two
+/// events, and says in one sentence which line is wrong.
+#[test]
+fn report_reads_lines() {
+    let scene = Scene::new();
+    let devices = program("devices");
+    let options = format!("--sim -q --driver --sched --uprobe {devices}:inside -o t.wscope -o t.jsonl");
+    let script = format!("{} account account; {devices} account 2", program("traced"));
+    Ended::of(&mut scene.trace_words(&options, &["sh", "-c", &script])).exits(0);
+    Ended::of(&mut scene.warpscope(&["export", "t.wscope", "--phases", "begin-end", "-o", "be.jsonl"])).exits(0);
+    let of_lines = |file: &str, options: &[&str]| {
+        let mut command = scene.warpscope(&[&["report", "-"], options].concat());
+        command.stdin(fs::File::open(scene.path(file)).expect("it was written"));
+        Ended::of(&mut command).exits(0).out().to_owned()
+    };
+    for table in ["calls", "requests", "kernels", "copies", "streams"] {
+        let options = ["--by", table, "--json"];
+        let recorded = Ended::of(&mut scene.warpscope(&[&["report", "t.wscope"], &options[..]].concat())).exits(0);
+        assert!(recorded.out().len() > 10, "{table}: {}", recorded.out());
+        assert_eq!(of_lines("t.jsonl", &options), recorded.out(), "{table}");
+        assert_eq!(of_lines("be.jsonl", &options), recorded.out(), "{table}");
+    }
+    let [recorded, lines] = ["t.wscope", "t.jsonl"].map(|file| {
+        let mut report = scene.report(file);
+        // How full the GPU can be depends on its resources, which lines do not have.
+        for kernel in report["top_kernels"].as_array_mut().expect("kernels") {
+            kernel.as_object_mut().map(|kernel| [kernel.remove("occupancy"), kernel.remove("limiter")]);
+        }
+        report
+    });
+    let parts = [
+        "trace",
+        "devices",
+        "top_kernels",
+        "copies_by_direction",
+        "launches",
+        "matched",
+        "lost",
+        "processes",
+        "threads",
+    ];
+    let different: Vec<_> = parts.iter().filter(|part| recorded[**part] != lines[**part]).collect();
+    assert!(different.is_empty(), "{different:?}: {recorded:#}\n{lines:#}");
+
+    let whole = scene.read("t.jsonl");
+    let third = whole.lines().take(3).map(str::len).sum::<usize>() + 3;
+    for (name, text, sentence) in [
+        ("wrong.jsonl", format!("{}[]\n{}", &whole[..third], &whole[third..]), "line 4: it is not a JSON object"),
+        ("foreign.jsonl", "{\"a\":1}\n".to_owned(), "line 1: it has no `type`: it is not of warpscope"),
+    ] {
+        fs::write(scene.path(name), text).expect("a file");
+        let run = Ended::of(&mut scene.warpscope(&["report", name])).exits(1);
+        assert_eq!(run.err().trim_end(), format!("warpscope: cannot read {name}: {sentence}"));
+    }
 }
 
 /// Check that calls shorter than the limit are left out of the events, but not of the recording and its report, that files say so,

@@ -49,7 +49,7 @@ const PARTS: (u64, u64) = (32 << 20, 40 << 20);
 const NAMES: (u64, u64) = (12 << 20, 16 << 20);
 /// What a name costs beside its text: it is kept here and in the recording.
 const NAME: usize = 192;
-/// A frame without a name.
+/// A frame without a name. The monitor shows no line for it.
 const UNNAMED: &str = "[python]";
 /// The file name of the interpreter's internal code objects.
 const INTERNAL: &str = "__init__";
@@ -73,7 +73,8 @@ pub struct Pythons {
 /// Frame numbers, by name and file.
 struct Numbers {
     known: HashMap<(String, Arc<str>), u32>,
-    names: HashMap<u32, NamedFrame>,
+    /// The names, and the image that each was first needed for.
+    names: HashMap<u32, (ProcessId, NamedFrame)>,
     next: u32,
     room: Budget,
 }
@@ -116,12 +117,7 @@ impl Pythons {
             maps,
             files: HashMap::new(),
             images: HashMap::new(),
-            numbers: Numbers {
-                known: HashMap::new(),
-                names: HashMap::new(),
-                next: 0,
-                room: Budget::new(NAMES.0, NAMES.1),
-            },
+            numbers: Numbers::new(),
             room: Budget::new(PARTS.0, PARTS.1),
             paired: HashMap::new(),
             waiting: Vec::new(),
@@ -309,6 +305,11 @@ impl Pythons {
         }
     }
 
+    /// Removes the numbers of frames whose names the sink has removed: such a frame gets another number, and is named again.
+    pub fn forget_names(&mut self, kept: &dyn Fn(u32) -> bool) {
+        self.numbers.forget(kept);
+    }
+
     /// Removes the stacks of an image except the parts in `keep` and the combined stacks that `whole` accepts; returns the
     /// removed Python parts.
     pub fn forget_stacks(
@@ -337,7 +338,7 @@ impl Pythons {
 
     /// Returns the name of a frame by its number.
     pub fn named(&self, number: u32) -> Option<&NamedFrame> {
-        self.numbers.names.get(&number)
+        self.numbers.names.get(&number).map(|(_, name)| name)
     }
 
     /// Returns the number of stacks whose parts do not match.
@@ -464,20 +465,75 @@ fn find(
     (found, unsupported)
 }
 
+impl Numbers {
+    /// Creates an empty state.
+    fn new() -> Self {
+        Self { known: HashMap::new(), names: HashMap::new(), next: 0, room: Budget::new(NAMES.0, NAMES.1) }
+    }
+
+    /// Removes numbers except those in `kept`.
+    fn forget(&mut self, kept: &dyn Fn(u32) -> bool) {
+        self.known.retain(|_, number| kept(*number));
+        for (_, (image, name)) in self.names.extract_if(|number, _| !kept(*number)) {
+            if *name.name != *UNNAMED {
+                self.room.give_back(image, bytes(&name));
+            }
+        }
+    }
+}
+
+/// What a name costs.
+fn bytes(name: &NamedFrame) -> u64 {
+    (NAME + 2 * (name.name.len() + name.module.len())) as u64
+}
+
 /// Returns the frame's number in the recording; a new one is named first.
 fn number(numbers: &mut Numbers, image: ProcessId, name: &NamedFrame, sink: &mut dyn Sink) -> Frame {
     let key = (name.name.to_string(), name.module.clone());
     let unnamed = NamedFrame { kind: FrameKind::Python, name: UNNAMED.into(), module: "".into() };
-    let bytes = (NAME + 2 * (name.name.len() + name.module.len())) as u64;
-    let fits = numbers.known.contains_key(&key) || key.0 == UNNAMED || numbers.room.take(image, bytes);
+    let fits = numbers.known.contains_key(&key) || key.0 == UNNAMED || numbers.room.take(image, bytes(name));
     let (key, name) = if fits { (key, name) } else { ((UNNAMED.to_owned(), "".into()), &unnamed) };
     let next = numbers.next;
     let number = *numbers.known.entry(key).or_insert(next);
     let frame = Frame::Python(number);
     if number == next {
         numbers.next = next.wrapping_add(1);
-        numbers.names.insert(number, name.clone());
+        numbers.names.insert(number, (image, name.clone()));
         sink.push(&Event::Symbol(Symbol { process: ProcessId(0), frame, since: 0, names: vec![name.clone()] }));
     }
     frame
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Named(Vec<Frame>);
+
+    impl Sink for Named {
+        fn push(&mut self, event: &Event) {
+            let Event::Symbol(symbol) = event else { panic!("{event:?}") };
+            self.0.push(symbol.frame);
+        }
+
+        fn stack(&self, _: StackId) -> Option<Cow<'_, Stack>> {
+            None
+        }
+    }
+
+    /// Check that a line is named once, and again after the sink has removed its name; others keep their numbers.
+    #[test]
+    fn removed_names_are_reported_again() {
+        let (mut numbers, mut sink) = (Numbers::new(), Named::default());
+        let name = |text: &str| NamedFrame { kind: FrameKind::Python, name: text.into(), module: "a.py".into() };
+        let (one, other) = (name("one (a.py:1)"), name("other (a.py:2)"));
+        let mut of = |numbers: &mut Numbers, name| number(numbers, ProcessId(1), name, &mut sink);
+        let before = [of(&mut numbers, &one), of(&mut numbers, &other), of(&mut numbers, &one)];
+        assert_eq!(before, [0, 1, 0].map(Frame::Python));
+        numbers.forget(&|number| number == 1);
+        let after = [of(&mut numbers, &one), of(&mut numbers, &other)];
+        assert_eq!(after, [2, 1].map(Frame::Python));
+        assert_eq!(sink.0, [0, 1, 2].map(Frame::Python));
+    }
 }

@@ -23,18 +23,19 @@ const FOREIGN: [&str; 13] = [
     "cub::",
 ];
 
-/// The innermost frame of a stack that ran Python code whose frames are not known: those of the interpreter are no one's line.
-pub const UNREAD: &str = "[Python frames not read]";
+/// A Python frame that is not known: not read, because the interpreter was found later, or without a name. Whatever is beside it
+/// is no one's line.
+pub const UNKNOWN_PYTHON: &str = "[python]";
 
 /// Returns the innermost frame of the program itself in `stack` (outermost first): `train.py:42 step` for Python, the
 /// function's name for other languages. If all frames belong to libraries, returns the innermost named one; `None` for
 /// a stack without names, or without those that matter.
 pub fn site(stack: &[Frame]) -> Option<Cow<'_, str>> {
-    if stack.last().is_some_and(|frame| frame.name == UNREAD) {
-        return None;
-    }
     let mut innermost = None;
     for frame in stack.iter().rev() {
+        if frame.name == UNKNOWN_PYTHON {
+            return None;
+        }
         let Some((function, file, line)) = python_place(&frame.name) else { continue };
         let text = || Cow::Owned(printable(&format!("{file}:{line} {function}")).into_owned());
         if !frame.of_library {
@@ -118,11 +119,13 @@ mod tests {
         assert_eq!(of(&["forward (module.py:9)", "cudaMalloc"]).as_deref(), Some("module.py:9 forward"));
         assert_eq!(of(&["[libfoo.so]", "c10::alloc()", "[libcuda.so.1]"]).as_deref(), Some("c10::alloc()"));
         assert_eq!(of(&["[libfoo.so]"]), None);
+        let unknown = ["<module> (train.py:50)", UNKNOWN_PYTHON, "forward (module.py:9)", "ffi_call", "cudaMalloc"];
+        assert_eq!(of(&unknown), None, "not the line of its caller, nor of what it calls");
         assert_eq!(
-            of(&["main", "_PyEval_EvalFrameDefault", "ffi_call", UNREAD]),
-            None,
-            "not the interpreter's own line"
+            of(&["main", UNKNOWN_PYTHON, "step (train.py:42)", "ffi_call"]).as_deref(),
+            Some("train.py:42 step")
         );
+        assert_eq!(of(&["main", "_PyEval_EvalFrameDefault", "ffi_call", UNKNOWN_PYTHON]), None);
         assert_eq!(of(&[]), None);
     }
 

@@ -9,13 +9,14 @@ use collect::{
     calls::{file::identity, libraries::Libraries},
     process::procfs,
 };
-use model::event::{ProcessId, StackId};
+use model::event::{Frame, ProcessId, StackId};
 
 use super::{
     health::{self, Findings},
     kernels,
     main_loop::Monitor,
     periodic::{OFTEN, SELDOM},
+    state::State,
 };
 
 /// The number of ended processes not yet in a snapshot above which a snapshot is made.
@@ -111,6 +112,7 @@ impl Monitor {
         if let Some(pythons) = &mut collector.pythons {
             pythons.forget(&is_gone);
         }
+        forget_names(collector);
     }
 
     /// Finds ended processes whose exit record was lost.
@@ -160,6 +162,7 @@ impl Monitor {
             let python: HashSet<u64> = live.iter().map(|site| site.python).collect();
             let gone = collector.sink.forget_stacks(&keep);
             collector.forget_stacks(&gone, &python, &|stack| keep.contains(&stack));
+            forget_names(collector);
         }
         self.periodic.empty_sites = empty;
     }
@@ -192,4 +195,10 @@ fn mapped(libraries: &Libraries) -> HashSet<(u64, u64)> {
         }
     }
     found
+}
+
+/// Lets the names of Python lines that were removed with their stacks be reported again: another process may run the same code.
+fn forget_names(collector: &mut Collector<State>) {
+    let Collector { sink, pythons: Some(pythons), .. } = collector else { return };
+    pythons.forget_names(&|number| sink.python_names(Frame::Python(number)).is_some());
 }

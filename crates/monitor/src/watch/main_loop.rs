@@ -28,7 +28,7 @@ use super::{
     state::State,
     suspects::Growth,
 };
-use crate::{config::Options, console::display::Display, serve::Scrapes, snapshot::site::UNREAD};
+use crate::{config::Options, console::display::Display, serve::Scrapes, snapshot::site::UNKNOWN_PYTHON};
 
 /// Rings are small: sums do not use them, and each stack and name is sent only once.
 const RING_BYTES: u32 = 2 << 20;
@@ -239,7 +239,7 @@ impl Monitor {
                 Named::Stack(process, stack, mut frames) => {
                     let pythons = pythons.as_ref().zip(state.stack(stack));
                     if pythons.is_some_and(|(pythons, stack)| pythons.lacks_frames(&stack)) {
-                        frames = frames.iter().cloned().chain([UNREAD.into()]).collect();
+                        frames = frames.iter().cloned().chain([UNKNOWN_PYTHON.into()]).collect();
                     }
                     if let Some(known) = state.processes.get_mut(&process) {
                         known.stack_names.insert(stack, frames);

@@ -4,7 +4,7 @@ use std::{collections::HashMap, os::unix::fs::MetadataExt, sync::Arc, time::Inst
 
 use bpf::{Mapped, PythonMaps};
 use model::event::ProcessId;
-use symbols::python::Interpreter;
+use symbols::python::{Interpreter, Unsupported};
 
 use super::layout::layout;
 use crate::{
@@ -73,8 +73,13 @@ impl Loaded {
         if self.known.len() >= MOST {
             self.known.clear();
         }
-        let found = Interpreter::find(&file, path).and_then(Result::ok).map(Arc::new);
+        let found = Interpreter::find(&file, path);
         self.effort.spend(info.uid(), begun.elapsed(), Instant::now());
+        // The process that reads files had no time, for example. The next mapping is another chance.
+        if let Some(Err(Unsupported::Unread(_))) = found {
+            return None;
+        }
+        let found = found.and_then(Result::ok).map(Arc::new);
         self.known.insert(known_by(&info), found.clone());
         found
     }
