@@ -112,12 +112,13 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// The most launches of a recording whose steps are looked for at its end, which takes three passes over its events.
-const MOST_LAUNCHES: u64 = 2_000_000;
+/// The most events of a recording whose steps are looked for at its end, which takes three passes over them.
+const MAX_EVENTS: u64 = 1_000_000;
 
 /// Returns the steps of a recording that has just been made, unless that takes long: `report` always has them.
 pub fn of_recording<'e>(profile: &Profile, events: &mut dyn FnMut() -> io::Result<Events<'e>>) -> Option<Steps> {
-    if profile.is_trace() || profile.ledger.launches > MOST_LAUNCHES {
+    let ledger = &profile.ledger;
+    if profile.is_trace() || ledger.launches + ledger.activities_delivered + ledger.samples > MAX_EVENTS {
         return None;
     }
     let mut sequence = Sequence::default();

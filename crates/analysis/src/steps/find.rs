@@ -107,6 +107,10 @@ fn of_launches<'a>(
             last.steps.push(step);
         }
     }
+    if matches!(choice, Choice::Loop) {
+        // A thread in which the loop never comes around works for one in which it does.
+        series.retain(|series| series.steps.len() > 1);
+    }
     Ok(Steps { series, levels })
 }
 

@@ -132,7 +132,7 @@ pub fn levels(loops: &Loops) -> (Vec<Level>, Vec<usize>) {
     }
     let mut processes: Vec<ProcessId> = levels.iter().map(|level| level.process).collect();
     processes.dedup();
-    let steps = processes.iter().filter_map(|process| main(loops, &levels, *process)).collect();
+    let steps = processes.iter().filter_map(|process| main(&levels, *process)).collect();
     (levels, steps)
 }
 
@@ -171,7 +171,7 @@ fn is_same(loops: &Loops, outer: u32, inner: u32) -> bool {
 }
 
 /// Returns the level that is the steps of a process.
-fn main(loops: &Loops, levels: &[Level], process: ProcessId) -> Option<usize> {
+fn main(levels: &[Level], process: ProcessId) -> Option<usize> {
     let of_process =
         |level: &Level| level.process == process && level.share >= MAIN && level.iterations / level.threads >= FEWEST;
     let candidates: Vec<usize> = (0..levels.len()).filter(|index| of_process(&levels[*index])).collect();
@@ -181,12 +181,8 @@ fn main(loops: &Loops, levels: &[Level], process: ProcessId) -> Option<usize> {
         let is_within = std::iter::successors(inner.within, |outer| levels[*outer].within).any(|outer| outer == chosen);
         let is_long = inner.iterations as f64 / outer.iterations as f64 > MANY;
         let nearly_all = inner.share >= outer.share * NEARLY_ALL;
-        let outer_is_few = outer.iterations / outer.threads < FEW;
-        if is_within
-            && is_long
-            && nearly_all
-            && (outer_is_few || may_be_there(loops, outer.begins.loops[0], inner.begins.loops[0]))
-        {
+        let is_few = outer.iterations / outer.threads < FEW;
+        if is_within && is_long && nearly_all && is_few {
             chosen = index;
         }
     }

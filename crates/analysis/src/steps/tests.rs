@@ -167,6 +167,15 @@ fn steps_are_between_epochs_and_micro_batches() {
     assert_eq!((epochs.iterations, chosen.iterations, epochs.within), (3, 300, None));
 }
 
+/// Check that tokens are steps, and not the many layers of each, also if nothing but the function with the layers launches.
+#[test]
+fn layers_are_no_steps() {
+    let layers = repeat(2, vec![launch(1), launch(1)], 28);
+    let main = Program::new([vec![launch(1), steps(vec![call(1)], 63)], vec![launch(1), layers, launch(1)]]);
+    let found = main.run(1).check_steps();
+    assert_eq!(found.levels[found.steps[0]].iterations, 63);
+}
+
 /// Check that each thread has its own steps, and that a thread that works for another has none.
 #[test]
 fn threads_have_their_own_steps() {
