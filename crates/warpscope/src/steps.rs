@@ -118,7 +118,8 @@ const MAX_EVENTS: u64 = 1_000_000;
 /// Returns the steps of a recording that has just been made, unless that takes long: `report` always has them.
 pub fn of_recording<'e>(profile: &Profile, events: &mut dyn FnMut() -> io::Result<Events<'e>>) -> Option<Steps> {
     let ledger = &profile.ledger;
-    if profile.is_trace() || ledger.launches + ledger.activities_delivered + ledger.samples > MAX_EVENTS {
+    let operations = ledger.kernels + ledger.copies + ledger.memsets;
+    if profile.is_trace() || ledger.launches + operations + ledger.samples > MAX_EVENTS {
         return None;
     }
     let mut sequence = Sequence::default();
