@@ -82,7 +82,10 @@ fn filters_that_match_nothing_are_explained() {
         (["--kernel", "nothing*"], "the recording has no kernel that matches nothing*"),
         (["--path", "nothing"], "the recording has no stack with a frame that matches nothing"),
         (["--from", "soon"], "--from soon: expected a time such as 1.5s or 200ms"),
-        (["--by", "colour"], "there is no such table; there are: kernels, paths, user-paths, lines"),
+        (
+            ["--by", "colour"],
+            "there is no such table; there are: kernels, classes, phases, paths, user-paths, lines, steps",
+        ),
     ] {
         let run = Ended::of(&mut scene.warpscope(&[&["report", "x.wscope"], &options[..]].concat()));
         assert!(run.err().contains(words), "{options:?}: {}", run.err());

@@ -5,7 +5,7 @@
 //! loop has no steps, and the steps of one with a loop begin exactly at the first launch of each iteration.
 //!
 //! ```text
-//!   sequence   which stack followed which, while launches are read
+//!   order      launches as their thread made them; sequence: which stack followed which, while launches are read
 //!   tree       call sites; graph: the loops among the sites of one function; loops: of all
 //!   levels     which of the loops are the steps
 //!   cut        the steps as intervals, while launches are read again
@@ -22,6 +22,7 @@ mod graph;
 mod levels;
 mod loops;
 mod measure;
+mod order;
 mod sequence;
 mod summary;
 mod tree;

@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 use super::{
     found::{BEGINS, Found, LEFT},
     levels::Level,
+    order::{Next, Order},
     sequence::{Pair, Threads},
 };
 
@@ -33,6 +34,7 @@ pub struct Cut {
 pub struct Cutter<'a> {
     numbers: &'a FxHashMap<Pair, u32>,
     marks: Vec<u8>,
+    order: Order,
     threads: Threads<Thread>,
     done: Vec<Cut>,
 }
@@ -49,12 +51,25 @@ impl<'a> Cutter<'a> {
     pub fn new(found: &'a Found, levels: &[&Level]) -> Self {
         let of_pair = |(pair, _): &_| levels.iter().fold(0, |marks, level| marks | found.marks(level, pair));
         let marks = found.pairs.iter().map(of_pair);
-        Self { numbers: &found.numbers, marks: marks.collect(), threads: Threads::default(), done: Vec::new() }
+        Self {
+            numbers: &found.numbers,
+            marks: marks.collect(),
+            order: Order::default(),
+            threads: Threads::default(),
+            done: Vec::new(),
+        }
     }
 
-    /// Adds the next launch of its thread.
+    /// Adds a launch.
     #[inline]
     pub fn push(&mut self, launch: &Launch) {
+        if let Some(next) = self.order.push(launch) {
+            self.add(next);
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, launch: Next) {
         let thread = self.threads.get(launch.process, launch.tid);
         let mut marks = 0;
         if launch.stack.0 != 0 && !launch.stack.is_placeholder() {
@@ -78,6 +93,9 @@ impl<'a> Cutter<'a> {
 
     /// Returns the steps, by process and thread, in order.
     pub fn finish(mut self) -> Vec<Cut> {
+        for next in std::mem::take(&mut self.order).finish() {
+            self.add(next);
+        }
         self.done.extend(self.threads.into_all().filter_map(|thread| thread.current));
         self.done.sort_unstable_by_key(|step| (step.process, step.tid, step.number));
         self.done

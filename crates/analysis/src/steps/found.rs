@@ -29,7 +29,8 @@ pub struct Found {
 
 impl Found {
     /// Finds the loops.
-    pub fn new(sequence: Sequence, code: &dyn Code) -> Self {
+    pub fn new(mut sequence: Sequence, code: &dyn Code) -> Self {
+        sequence.finish();
         let loops = Loops::find(&sequence, code);
         let (levels, steps) = levels::levels(&loops);
         let Sequence { numbers, pairs, .. } = sequence;

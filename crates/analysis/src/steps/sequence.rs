@@ -3,6 +3,8 @@
 use model::event::{Launch, ProcessId, StackId};
 use rustc_hash::FxHashMap;
 
+use super::order::{Next, Order};
+
 /// The most different successions. A program with more has no loop that anyone would recognise.
 const MOST_PAIRS: usize = 1 << 20;
 /// The launches of a thread that are kept in order, and those of all threads: enough to see how loops run.
@@ -22,6 +24,7 @@ pub struct Pair {
 /// What is known of the order of launches.
 #[derive(Debug, Default)]
 pub struct Sequence {
+    order: Order,
     threads: Threads<Thread>,
     pub(super) numbers: FxHashMap<Pair, u32>,
     /// In the order of their first occurrence, with their number.
@@ -37,14 +40,28 @@ struct Thread {
 }
 
 impl Sequence {
-    /// Adds the next launch of its thread.
+    /// Adds a launch.
     #[inline]
     pub fn push(&mut self, launch: &Launch) {
         if launch.stack.0 == 0 || launch.stack.is_placeholder() {
             return;
         }
-        let thread = self.threads.get(launch.process, launch.tid);
-        let pair = Pair { process: launch.process, from: thread.last.replace(launch.stack), to: launch.stack };
+        if let Some(next) = self.order.push(launch) {
+            self.add(next);
+        }
+    }
+
+    /// Adds the launches that wait for earlier ones: there are no more.
+    pub(super) fn finish(&mut self) {
+        for next in std::mem::take(&mut self.order).finish() {
+            self.add(next);
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, Next { process, tid, stack, .. }: Next) {
+        let thread = self.threads.get(process, tid);
+        let pair = Pair { process, from: thread.last.replace(stack), to: stack };
         let next = self.pairs.len();
         let number = match self.numbers.get(&pair) {
             Some(number) => *number,

@@ -167,6 +167,21 @@ fn steps_are_between_epochs_and_micro_batches() {
     assert_eq!((epochs.iterations, chosen.iterations, epochs.within), (3, 300, None));
 }
 
+/// Check that launches may be recorded later than others of their thread.
+#[test]
+fn launches_may_come_late() {
+    let main = Program::new([vec![launch(1), steps(vec![launch(1), call(1)], 400)], vec![launch(2)]]);
+    let run = main.run(1);
+    let mut launches: Vec<_> = run.launches_of(1).collect();
+    launches.chunks_exact_mut(25).for_each(|some| some[..20].rotate_left(1));
+    let mut sequence = Sequence::default();
+    launches.iter().for_each(|launch| sequence.push(launch));
+    let found = Found::new(sequence, &main);
+    let starts: Vec<u64> =
+        program::cut(&found, &found.steps, launches.into_iter()).iter().map(|step| step.start).collect();
+    assert_eq!(starts, run.truth(1));
+}
+
 /// Check that tokens are steps, and not the many layers of each, also if nothing but the function with the layers launches.
 #[test]
 fn layers_are_no_steps() {
