@@ -34,6 +34,8 @@ const NEARLY_ALL: f64 = 0.8;
 const FEW: u64 = 10;
 /// An inner loop with more iterations rather runs over steps than over their parts.
 const MANY: f64 = 16.0;
+/// The deepest loops of one function. A loop that calls its functions in any order looks like one in each other for each of them.
+const MAX_NESTED: usize = 4;
 /// If more runs of an inner loop have a single iteration, it is the same loop with an optional beginning.
 const BRIEF: f64 = 0.1;
 
@@ -132,7 +134,7 @@ pub fn levels(loops: &Loops) -> (Vec<Level>, Vec<usize>) {
     }
     let mut processes: Vec<ProcessId> = levels.iter().map(|level| level.process).collect();
     processes.dedup();
-    let steps = processes.iter().filter_map(|process| main(&levels, *process)).collect();
+    let steps = processes.iter().filter_map(|process| main(loops, &levels, *process)).collect();
     (levels, steps)
 }
 
@@ -170,10 +172,29 @@ fn is_same(loops: &Loops, outer: u32, inner: u32) -> bool {
     may_be_there(loops, outer, inner) && inside.entered <= around.iterations && inside.brief() >= BRIEF
 }
 
+/// Returns how many loops of its function a loop contains in each other, with itself.
+fn nested(loops: &Loops, id: u32) -> usize {
+    let mut depth = 1;
+    let mut outer = &loops.all[id as usize];
+    let inside = |outer: &Loop| {
+        let within = |(_, inner): &(u32, &Loop)| {
+            inner.body.len() < outer.body.len() && inner.body.iter().all(|site| outer.has(*site))
+        };
+        loops.at(outer.at).filter(within).max_by_key(|(id, inner)| (inner.body.len(), *id)).map(|(id, _)| id)
+    };
+    while let Some(inner) = inside(outer) {
+        outer = &loops.all[inner as usize];
+        depth += 1;
+    }
+    depth
+}
+
 /// Returns the level that is the steps of a process.
-fn main(levels: &[Level], process: ProcessId) -> Option<usize> {
-    let of_process =
-        |level: &Level| level.process == process && level.share >= MAIN && level.iterations / level.threads >= FEWEST;
+fn main(loops: &Loops, levels: &[Level], process: ProcessId) -> Option<usize> {
+    let of_process = |level: &Level| {
+        let is_main = level.process == process && level.share >= MAIN && level.iterations / level.threads >= FEWEST;
+        is_main && nested(loops, level.begins.loops[0]) <= MAX_NESTED
+    };
     let candidates: Vec<usize> = (0..levels.len()).filter(|index| of_process(&levels[*index])).collect();
     let mut chosen = *candidates.first()?;
     for &index in &candidates[1..] {

@@ -167,6 +167,20 @@ fn steps_are_between_epochs_and_micro_batches() {
     assert_eq!((epochs.iterations, chosen.iterations, epochs.within), (3, 300, None));
 }
 
+/// Check that a program which launches from its functions in any order has no steps: no iteration is like another.
+#[test]
+fn functions_in_any_order_are_no_steps() {
+    let sites: Vec<Site> =
+        (0..8).map(|place| Site { id: place + 1, place, is_exact: true, ..Site::default() }).collect();
+    let mut state = 7_u64;
+    let order = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % 8
+    });
+    let found = program::find(&sites, order.take(4000), true);
+    assert!(found.steps.is_empty(), "{:?}", found.levels[found.steps[0]]);
+}
+
 /// Check that launches may be recorded later than others of their thread.
 #[test]
 fn launches_may_come_late() {
