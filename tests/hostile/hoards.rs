@@ -105,7 +105,7 @@ pub(super) fn many_places_of_an_engine_are_bounded() {
 /// mappings are read again before its first launch.
 #[test]
 #[ignore = "fills rings that all recordings share: ./test runs it after the others"]
-pub(super) fn lost_mapping_records_are_made_up_for() {
+fn lost_mapping_records_are_made_up_for() {
     let outcome = record_beside(&Scene::new(), "./hoard mappings ready");
     assert!(outcome.lost("mappings") > 100_000, "{}", outcome.report["lost"]);
 }

@@ -55,12 +55,11 @@ const ATTACKS: [Attack; 7] = [
 ];
 
 /// Recordings of commands, with an attacker inside and an honest program beside it.
-const INSIDERS: [(&str, fn()); 6] = [
+const INSIDERS: [(&str, fn()); 5] = [
     ("a flood of packets", || _ = sessions::record_beside(&Scene::new(), "flood", 4)),
     ("forged launches", || _ = sessions::record_beside(&Scene::new(), "forged", 4)),
     ("many places", hoards::many_places_of_an_engine_are_bounded),
     ("many engines", hoards::many_engines_are_bounded),
-    ("lost mapping records", hoards::lost_mapping_records_are_made_up_for),
     ("stacks of others", hoards::stacks_of_other_processes_are_refused),
 ];
 
