@@ -76,7 +76,7 @@ pub use trace::{Call, ErrorSum, Function, FunctionId, KernelSum, Layer, Memory, 
 ///   [during start end]       it lasted from one to the other; `end()` if that is a method
 ///   [since time]             it is true from then on: a time range contains it, and so does every later one
 ///   [time other]             another field that is a time
-///   [of launch]              it tells what became of a launch, by `session` and `correlation`
+///   [of launch]              it reports the outcome of a launch, by `session` and `correlation`
 ///   [thread tid]             what a thread did on a CPU: filters of threads, stacks and times select it
 ///   [key fields]             later events refer to it, or it describes something that lasts: a window keeps the last one
 ///                            with the same values of these fields; without fields, each

@@ -37,7 +37,7 @@ impl Found {
         Self { levels, steps, loops, numbers, pairs }
     }
 
-    /// Returns the iterations or calls of functions as levels, one for each process. `is` tells whether the site at a depth of a
+    /// Returns the iterations or calls of functions as levels, one for each process. `is` says whether the site at a depth of a
     /// stack is in such a function.
     pub fn of_functions(&self, is: &dyn Fn(ProcessId, StackId, usize) -> bool) -> Vec<Level> {
         levels::of_functions(&self.loops, &self.pairs, is)

@@ -211,7 +211,7 @@ fn main(loops: &Loops, levels: &[Level], process: ProcessId) -> Option<usize> {
 }
 
 /// Returns the calls of functions as levels, one for each process: of a function that its threads call once or twice, the
-/// iterations of its loop. `is` tells whether the site at a depth of a stack is in such a function.
+/// iterations of its loop. `is` says whether the site at a depth of a stack is in such a function.
 pub fn of_functions(
     loops: &Loops,
     pairs: &[(Pair, u64)],

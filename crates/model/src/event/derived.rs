@@ -124,7 +124,7 @@ macro_rules! derived {
                 }
             }
 
-            /// Returns the session and the correlation id of the launch that it tells about.
+            /// Returns the session and the correlation id of the launch that it reports on.
             pub fn launch(&self) -> Option<(SessionId, u32)> {
                 match self {
                     $($(Self::$name(_event) => None$(.or(launch!(_event $($role)*)))*,)*)*
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!([span(0, 5), span(4, 0), span(4, 9)], [None, Some((4, 4)), Some((4, 9))]);
     }
 
-    /// Check that only what its declaration names tells an event from others of its kind.
+    /// Check that an event is identified only by the fields that its declaration names.
     #[test]
     fn keys_have_the_declared_fields() {
         let key = |number, to| Event::Pause(Pause { number, to, ..Pause::default() }).key().expect("a description");

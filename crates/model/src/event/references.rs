@@ -13,7 +13,7 @@ pub(crate) enum Number<'a> {
     Frame(&'a mut Frame),
 }
 
-/// What tells an event from others of its kind: the values of some of its fields.
+/// What identifies an event among those of its kind: the values of some of its fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key {
     parts: [u64; 4],

@@ -81,7 +81,7 @@ impl Ids {
         latest
     }
 
-    /// Finds what several recordings declare, and adds up or marks what cannot be told apart by numbers.
+    /// Finds what several recordings declare, and adds up or marks what numbers cannot distinguish.
     fn declare(&mut self, event: &mut Event, shared: &mut Shared) {
         match event {
             Event::Counter(e) => {
