@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, IsTerminal, Write},
-    sync::mpsc,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
     thread,
     time::Duration,
 };
@@ -17,29 +17,50 @@ const LAST_BLOCK: Duration = Duration::from_secs(1);
 
 /// Shows snapshots.
 pub struct Display {
-    show: mpsc::SyncSender<Snapshot>,
+    next: Arc<Next>,
     ended: Ended,
     /// Closed when the thread has printed everything.
     done: mpsc::Receiver<()>,
 }
 
+/// The snapshot to be printed next.
+#[derive(Default)]
+struct Next {
+    state: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    snapshot: Option<Snapshot>,
+    /// No other follows.
+    closed: bool,
+}
+
 impl Display {
     /// Starts the thread.
     pub fn start(colour: bool) -> io::Result<Self> {
-        let (show, shown) = mpsc::sync_channel::<Snapshot>(1);
+        Self::printing(move |snapshot, before| print(snapshot, before, colour))
+    }
+
+    fn printing(
+        mut print: impl FnMut(&Snapshot, Option<&Snapshot>) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<Self> {
+        let next = Arc::<Next>::default();
         let (printing, done) = mpsc::channel();
+        let shown = next.clone();
         thread::Builder::new().name("display".into()).spawn(move || {
             let _printing = printing;
             let mut before: Option<Snapshot> = None;
-            for snapshot in shown {
+            while let Some(snapshot) = shown.wait() {
                 // The output is closed; the metrics server continues.
-                if print(&snapshot, before.as_ref(), colour).is_err() {
+                if print(&snapshot, before.as_ref()).is_err() {
                     break;
                 }
                 before = Some(snapshot);
             }
         })?;
-        Ok(Self { show, ended: Ended::default(), done })
+        Ok(Self { next, ended: Ended::default(), done })
     }
 
     /// Keeps the processes that end in a snapshot which is not shown: they are in no later one.
@@ -47,21 +68,36 @@ impl Display {
         self.ended.keep(snapshot);
     }
 
-    /// Shows a snapshot and the processes that have ended since the previous one. If that is still being printed, they are
-    /// kept for the next.
+    /// Shows a snapshot and the processes that have ended since the previous one. It replaces one that still waits to be
+    /// printed: the last snapshot is always printed.
     pub fn show(&mut self, snapshot: &Snapshot) {
-        let mut shown = snapshot.clone();
-        self.ended.add_to(&mut shown);
-        match self.show.try_send(shown) {
-            Err(mpsc::TrySendError::Full(_)) => self.observe(snapshot),
-            _ => self.ended = Ended::default(),
+        let mut state = self.next.lock();
+        if let Some(unprinted) = state.snapshot.take() {
+            self.ended.keep(&unprinted);
         }
+        let mut shown = snapshot.clone();
+        std::mem::take(&mut self.ended).add_to(&mut shown);
+        state.snapshot = Some(shown);
+        self.next.changed.notify_one();
     }
 
     /// Waits until everything is printed, but not for a reader that does not read.
     pub fn finish(self) {
-        drop(self.show);
+        self.next.lock().closed = true;
+        self.next.changed.notify_one();
         let _ = self.done.recv_timeout(LAST_BLOCK);
+    }
+}
+
+impl Next {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the next snapshot; `None` after the last one.
+    fn wait(&self) -> Option<Snapshot> {
+        let empty = |waiting: &mut Waiting| waiting.snapshot.is_none() && !waiting.closed;
+        self.changed.wait_while(self.lock(), empty).unwrap_or_else(PoisonError::into_inner).snapshot.take()
     }
 }
 
@@ -79,4 +115,36 @@ fn print(snapshot: &Snapshot, before: Option<&Snapshot>, colour: bool) -> io::Re
 fn size() -> (Option<usize>, Option<usize>) {
     let (Width(columns), Height(rows)) = terminal_size_of(io::stdout()).unwrap_or((Width(100), Height(40)));
     (Some(columns.into()), Some(rows.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::Process;
+
+    /// Check that the last snapshot is printed although the output was blocked, with the processes that ended in those that
+    /// were not.
+    #[test]
+    fn the_last_snapshot_is_printed() {
+        let process = |pid| Process { pid, ended: true, ..Process::default() };
+        let of = |pid| Snapshot { processes: vec![process(pid)], ..Snapshot::default() };
+        let (begun, printing) = mpsc::channel();
+        let (gate, blocked) = mpsc::channel::<()>();
+        let mut display = Display::printing(move |snapshot, _| {
+            let pids: Vec<u32> = snapshot.processes.iter().map(|process| process.pid).collect();
+            begun.send(pids).expect("the test waits");
+            let _ = blocked.recv();
+            Ok(())
+        })
+        .expect("a thread");
+        display.show(&of(1));
+        assert_eq!(printing.recv(), Ok(vec![1]));
+        display.show(&of(2));
+        display.observe(&of(3));
+        display.show(&of(4));
+        drop(gate);
+        display.finish();
+        assert_eq!(printing.recv(), Ok(vec![2, 3, 4]));
+        assert!(printing.recv().is_err());
+    }
 }

@@ -36,6 +36,8 @@ const RAW_RING_BYTES: u32 = 1 << 20;
 /// The maximum and the minimum sleep of the loop.
 const IDLE: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(2);
+/// How long the end waits for the last records and names: on a busy machine other processes fill the rings too.
+const LAST_RECORDS: Duration = Duration::from_secs(2);
 
 /// Everything that is watched and reported.
 pub struct Monitor {
@@ -170,23 +172,32 @@ impl Monitor {
     /// Runs until a signal arrives or all selected processes have ended.
     pub fn watch(&mut self) {
         let mut next_display = Instant::now();
+        let mut ended_since = None;
         loop {
-            // Read before gathering: a reply must include everything that a program did before the request. A request
-            // that arrives during gathering waits for the next round.
+            // Read before gathering: a reply must include everything that a program did before the request, and the last
+            // display everything that happened. A request that arrives during gathering waits for the next round.
             let waiting = self.scrapes.waiting();
+            if self.all_ended() {
+                ended_since.get_or_insert_with(Instant::now);
+            }
             let busy = self.collector.gather();
-            let all_ended = self.accept_names();
+            self.accept_names();
             for wanted in self.scrapes.map_requests() {
                 let _ = wanted.answer.try_send(self.map(wanted.pid));
             }
             let stop = self.collector.signals.stop_requested() || self.scrapes.is_closed();
             let display_due = self.options.display_interval.is_some_and(|_| stop || Instant::now() >= next_display);
-            if display_due || all_ended || !waiting.is_empty() {
+            let mut complete = false;
+            if display_due || ended_since.is_some() || !waiting.is_empty() {
                 let begun = Instant::now();
                 let snapshot = Arc::new(self.snapshot());
                 let took = begun.elapsed();
+                complete = ended_since.is_some_and(|since| {
+                    let unnamed = snapshot.processes.iter().any(|process| process.unnamed_launches > 0);
+                    !(busy || unnamed) || since.elapsed() >= LAST_RECORDS
+                });
                 match &mut self.display {
-                    Some(display) if display_due || all_ended => display.show(&snapshot),
+                    Some(display) if display_due || complete => display.show(&snapshot),
                     Some(display) => display.observe(&snapshot),
                     None => {}
                 }
@@ -203,7 +214,7 @@ impl Monitor {
             if stop {
                 return;
             }
-            if all_ended {
+            if complete {
                 self.collector.sink.notes.add("all monitored processes have exited".into());
                 return;
             }
@@ -230,8 +241,14 @@ impl Monitor {
         unsafe { libc::poll(&raw mut wait_on, 1, PAUSE.as_millis() as libc::c_int) };
     }
 
-    /// Accepts resolved names; returns `true` if nothing is left to watch.
-    fn accept_names(&mut self) -> bool {
+    /// Whether nothing is left to watch.
+    fn all_ended(&self) -> bool {
+        let pids = &self.options.pids;
+        !pids.is_empty() && pids.iter().all(|pid| !Path::new(&format!("/proc/{pid}")).exists())
+    }
+
+    /// Accepts resolved names.
+    fn accept_names(&mut self) {
         let Collector { sink: state, pythons, .. } = &mut self.collector;
         for named in self.namer.done() {
             match named {
@@ -256,7 +273,5 @@ impl Monitor {
                 }
             }
         }
-        let pids = &self.options.pids;
-        !pids.is_empty() && pids.iter().all(|pid| !Path::new(&format!("/proc/{pid}")).exists())
     }
 }
