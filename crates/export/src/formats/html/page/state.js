@@ -70,6 +70,14 @@ class State {
     this.unwritten = false;
   }
 
+  /** Changes what is shown without an action to undo. */
+  clear(changes) {
+    Object.assign(this.values, changes);
+    this.unwritten = true;
+    this.write();
+    this.listener(changes);
+  }
+
   /** Undoes the last action of this page. Returns whether there was one. */
   undo() {
     if (!this.depth) return false;
