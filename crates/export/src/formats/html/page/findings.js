@@ -40,7 +40,10 @@ class Findings {
       fact('top function on the CPU ', [shorten(busiest.name, 90)], `: ${formatTime(busiest.ns)} of ${formatTime(busiest.whole)}`,
         show('the top function', { tab: 'flame', weight: 'cpu', view: 'down', sel: { kind: 'f', id: busiest.frame }, zoom: null }));
     }
+    // Less is known of a selected time. What is below must not move under the pointer that selects it.
+    this.facts.style.setProperty('min-height', range && this.height ? `${this.height}px` : '');
     this.facts.replaceChildren(...facts);
+    if (!range) this.height = this.facts.offsetHeight;
     this.about.hidden = !working.length || summary.mode.startsWith('trace');
     this.about.replaceChildren(...((summary.findings || []).length
       ? [element('span', { class: 'faint' }, `Findings, by the most that each could gain of ${formatTime(summary.wall_ns)}. Gains overlap: they do not add up.`), ...app.rangeNotes(['whole'])]

@@ -77,7 +77,7 @@ class App {
     this.filters = { process: filter('process', 'processes', head.processes.filter(process => working.has(process.id)).map(process => [process.id, `${process.name} ${process.pid}`])),
       device: filter('device', 'GPUs', summary.devices.filter(device => device.streams).map(device => [device.index, `GPU ${device.label}`])) };
     this.root.head.replaceChildren(...[
-      element('span', { class: 'brand' }, 'warpscope'),
+      element('h1', { class: 'brand' }, 'warpscope'),
       element('span', { class: 'command', title: command.slice(0, 2000) }, shorten(command, 400)),
       element('span', { class: 'faint', title: `${started} UTC, warpscope ${head.version}` }, [printable(head.host), formatTime(wall)].filter(Boolean).join('  ·  ')),
       matched ? element('span', { class: summary.unmatched_activities ? 'matched bad' : 'matched', title: printable(matched) }, printable(matched.split('  (')[0])) : null,
@@ -196,7 +196,7 @@ class App {
       const hint = this.current.id === 'time' ? 'Click an operation to see its call path. W/S zoom, A/D pan, wheel zooms, drag pans.'
         : this.current.id === 'flame' ? 'Click a frame to zoom and select it, Esc goes back, / searches. Drag over the strip above to select a time range.'
         : 'Click a row to select it, double-click to show it in the flame graph.';
-      this.root.details.replaceChildren(element('div', { class: 'line faint' }, hint));
+      this.root.details.replaceChildren(element('div', { class: 'line faint hint' }, hint));
       return;
     }
     this.root.details.replaceChildren(...lines);
@@ -350,7 +350,7 @@ function describeOperation(recording, index) {
 class Ledger {
   constructor(app) {
     this.app = app;
-    this.root = element('div', { class: 'ledger' });
+    this.root = element('div', { class: 'ledger', tabindex: '0', role: 'group', 'aria-label': 'Ledger' });
   }
 
   update() {
