@@ -195,9 +195,7 @@ fn steps_and_findings_are_shown() {
     let busy = browser.text("document.querySelector('.facts').textContent");
     assert!(busy.contains("of the selected"), "{busy}");
     assert!(
-        browser
-            .text("document.querySelector('#findings .about').textContent")
-            .contains("not of the selected time")
+        browser.text("document.querySelector('#findings .about').textContent").contains("not of the selected time")
     );
 
     let cards = report["findings"].as_array().expect("findings");

@@ -2,7 +2,7 @@
 
 mod block;
 mod bounded;
-mod digest;
+pub(crate) mod digest;
 mod gather;
 pub(crate) mod overview;
 mod tree;
@@ -35,10 +35,11 @@ use crate::palette;
 
 /// The page. `{{name}}` marks where the parts go.
 const PAGE: &str = include_str!("html/page/index.html");
-const STYLE: &str = include_str!("html/page/style.css");
-const SCRIPTS: [&str; 14] = [
+pub(crate) const STYLE: &str = include_str!("html/page/style.css");
+const SCRIPTS: [&str; 15] = [
     "'use strict';\n",
     include_str!("html/page/format.js"),
+    include_str!("html/page/names.js"),
     include_str!("html/page/decode.js"),
     include_str!("html/page/calls.js"),
     include_str!("html/page/state.js"),
@@ -56,23 +57,32 @@ const SCRIPTS: [&str; 14] = [
 /// Writes the report of a recording.
 pub fn write(flames: &Flames<'_>, view: View, events: Events<'_>, out: &mut dyn Write) -> io::Result<()> {
     let (head, columns) = data(flames, view, events);
-    let mut rest = PAGE;
+    fill(PAGE, out, |name, out| match name {
+        "title" => out.write_all(escape(&title(flames.profile)).as_bytes()),
+        "style" => out.write_all(STYLE.as_bytes()),
+        "style-digest" => out.write_all(digest::base64_sha256(&[STYLE]).as_bytes()),
+        "script-digest" => out.write_all(digest::base64_sha256(&SCRIPTS).as_bytes()),
+        "data" => block::write(&head, &columns, out),
+        _ => SCRIPTS.iter().try_for_each(|script| out.write_all(script.as_bytes())),
+    })?;
+    out.flush()
+}
+
+/// Writes a page, with what `part` writes in place of each `{{name}}`.
+pub(crate) fn fill(
+    page: &str,
+    out: &mut dyn Write,
+    mut part: impl FnMut(&str, &mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut rest = page;
     while let Some((before, (name, after))) =
         rest.split_once("{{").and_then(|(before, after)| Some((before, after.split_once("}}")?)))
     {
         out.write_all(before.as_bytes())?;
-        match name {
-            "title" => out.write_all(escape(&title(flames.profile)).as_bytes())?,
-            "style" => out.write_all(STYLE.as_bytes())?,
-            "style-digest" => out.write_all(digest::base64_sha256(&[STYLE]).as_bytes())?,
-            "script-digest" => out.write_all(digest::base64_sha256(&SCRIPTS).as_bytes())?,
-            "data" => block::write(&head, &columns, out)?,
-            _ => SCRIPTS.iter().try_for_each(|script| out.write_all(script.as_bytes()))?,
-        }
+        part(name, out)?;
         rest = after;
     }
-    out.write_all(rest.as_bytes())?;
-    out.flush()
+    out.write_all(rest.as_bytes())
 }
 
 fn title(profile: &Profile) -> String {
@@ -263,8 +273,12 @@ fn steps(profile: &Profile, columns: &mut Vec<Column>) -> Vec<StepsInfo> {
     let origin = profile.start.as_ref().map_or(0, |start| start.time);
     let series = || profile.steps.iter().filter(|_| profile.part.is_none()).flat_map(|steps| &steps.series);
     let of = |value: fn(&Step) -> u64| series().flat_map(|series| &series.steps).map(value);
+    // Most steps begin where the one before ends.
+    let gaps = series().flat_map(|series| {
+        series.steps.iter().scan(origin, |end, step| Some(step.start.saturating_sub(std::mem::replace(end, step.end))))
+    });
     columns.extend([
-        Column::delta("step.start", of(|step| step.start).map(|time| time.saturating_sub(origin))),
+        Column::plain("step.gap", gaps),
         Column::plain("step.duration", of(Step::ns)),
         Column::plain("step.busy", of(|step| step.busy_ns)),
         Column::plain("step.copy", of(|step| step.work.copy_ns)),

@@ -50,7 +50,8 @@ class Recording {
       if (!first.has(name)) first.set(name, frame);
       return first.get(name);
     });
-    this.distinct = distinguish(this);
+    const kernels = [...this.family.keys()].filter(frame => this.family[frame] === FAMILY.kernel && this.alike[frame] === frame);
+    this.distinct = distinguish(kernels.map(frame => [frame, this.names[frame]]));
     this.gpu = { node: whole('gpu.node'), process: whole('gpu.process'), device: whole('gpu.device'),
       ns: columns['gpu.ns'], count: columns['gpu.count'], max: columns['gpu.max'], bytes: columns['gpu.bytes'],
       energy: columns['gpu.energy'] };
@@ -71,7 +72,14 @@ class Recording {
     this.range = waits('range');
     this.call = { thread: whole('call.thread'), start: columns['call.start'], duration: columns['call.duration'],
       depth: whole('call.depth'), frame: whole('call.frame'), node: whole('call.node') };
-    this.step = { start: columns['step.start'], duration: columns['step.duration'], busy: columns['step.busy'],
+    // Most steps begin where the one before ends.
+    const stepStart = Float64Array.from(columns['step.gap']);
+    let ends = 0;
+    for (const { count } of this.head.steps) {
+      for (let at = ends, end = 0; at < ends + count; at++) end = (stepStart[at] += end) + columns['step.duration'][at];
+      ends += count;
+    }
+    this.step = { start: stepStart, duration: columns['step.duration'], busy: columns['step.busy'],
       copy: columns['step.copy'], launches: columns['step.launches'] };
     this.overviewGpu = columns['overview.gpu'];
     this.overviewCpu = columns['overview.cpu'];
@@ -403,42 +411,6 @@ class FlameTree {
     // By function the label of the line would show one of several lines.
     return workName(printable(node.key === functions[own] && node.key !== own ? names[node.key] : names[label[own]]));
   }
-}
-
-/** For kernels whose names are alike, what distinguishes them, by frame: `multi_tensor_apply_kernel…BinaryOpScalarFunctor…plus`. */
-function distinguish({ family, names, alike }) {
-  const groups = new Map();
-  family.forEach((of, frame) => {
-    if (of !== FAMILY.kernel || alike[frame] !== frame) return;
-    const name = workName(anyGpu(names[frame])).replaceAll('(anonymous namespace)', '').replace(/^void /, '');
-    const at = name.search(/[<(]/);
-    // Templates have a function and words in brackets; other names have words between underscores.
-    const head = at > 0 ? name.slice(0, at).split('::').pop() : name.split('_').slice(0, 3).join('_');
-    const words = (at > 0 ? name.slice(at) : name.slice(head.length)).split(at > 0 ? /[^\w]+/ : '_').filter(Boolean);
-    const key = at > 0 ? name.slice(0, at) : head.slice(0, 10);
-    if (!groups.has(key)) groups.set(key, []);
-    groups.get(key).push({ frame, head, words });
-  });
-  const shown = new Map();
-  for (const group of groups.values()) {
-    const common = word => group.every(({ words }) => words.includes(word));
-    const label = ({ head, words }, isShown) => [head, ...new Set(words.filter(word => !common(word) && isShown(word)))].join('…');
-    // Numbers only where words are not enough, and no namespaces.
-    const byWords = group.map(kernel => label(kernel, word => /[a-z]/i.test(word) && !/^(std|at|native|c10)$/.test(word)));
-    if (group.length < 2) continue;
-    group.forEach((kernel, index) => shown.set(kernel.frame, byWords.filter(other => other === byWords[index]).length === 1 ? byWords[index] : label(kernel, () => true)));
-  }
-  return shown;
-}
-
-/** A frame of GPU work without `[GPU_Kernel]`; of several GPUs, with the GPU's number. */
-function workName(name) {
-  return name.replace(/^\[GPU(\S*)_Kernel\] /, (_, gpu) => gpu ? `GPU ${gpu}: ` : '').replace(/^\[GPU(\S*)_(Memcpy|Memset)( \w+)?\]/, (_, gpu, what, way) => `${gpu ? `GPU ${gpu}: ` : ''}${what}${way || ''}`);
-}
-
-/** A frame of GPU work without the number of the GPU. */
-function anyGpu(name) {
-  return name.replace(/^\[GPU[^_\s\]]*_/, '[GPU_');
 }
 
 /** Identifies a node of a flame graph by its frames. */

@@ -13,6 +13,9 @@ class Findings {
   /** What depends on the selected time. */
   update() {
     const { app } = this;
+    const key = app.sumsKey('');
+    if (key === this.shown) return;
+    this.shown = key;
     const { summary } = app.recording.head;
     const { range } = app.state.values;
     const [from, to] = app.span();

@@ -305,7 +305,3 @@ function matcher(query) {
     return Object.assign(() => false, { error: error.message.replace(/^Invalid regular expression/, 'invalid regular expression') });
   }
 }
-
-function shorten(text, most) {
-  return text.length <= most ? text : `${text.slice(0, most - 1)}…`;
-}

@@ -51,9 +51,9 @@ class Steps {
     this.draw();
   }
 
-  /** The step at a place, and the place of a step. */
-  at(x) {
-    return Math.max(0, Math.min(this.series.count - 1, Math.floor(x / this.canvas.clientWidth * this.series.count)));
+  /** The step at a place. */
+  at(x, width = this.canvas.clientWidth) {
+    return Math.max(0, Math.min(this.series.count - 1, Math.floor(x / width * this.series.count)));
   }
 
   draw() {
@@ -74,8 +74,8 @@ class Steps {
       // Of several in a pixel, the longest.
       let index = x;
       if (bar < 1) {
-        index = this.at(x);
-        for (let other = index; other <= this.at(x + 1); other++) if (duration[other] > duration[index]) index = other;
+        index = this.at(x, width);
+        for (let other = index, last = this.at(x + 1, width); other <= last; other++) if (duration[other] > duration[index]) index = other;
       }
       const left = bar < 1 ? x : x * bar, w = bar < 1 ? 1 : Math.max(1, bar - (bar > 3 ? 1 : 0));
       const h = Math.min(1, duration[index] / this.most) * (STEP_HEIGHT - 2), scale = h / (duration[index] || 1);
