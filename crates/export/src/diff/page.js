@@ -35,7 +35,7 @@ const distinct = distinguish(data.diff.kernels.map(row => [row.name, row.name]))
 /** A name in a row: of a kernel, what distinguishes it, or its function. */
 function shortened(name) {
   const work = workName(name);
-  const own = distinct.get(work) || (work === name || work.length < 60 ? work : work.replace(/^void /, '').replaceAll('(anonymous namespace)::', '').replace(/[<(].*$/, '<…>'));
+  const own = work.length > 40 && distinct.get(work) || (work.length < 60 ? work : work.replace(/^void /, '').replaceAll('(anonymous namespace)::', '').replace(/[<(].*$/, '<…>'));
   return printable(own);
 }
 

@@ -36,7 +36,7 @@ class Recording {
     this.parent = whole('node.parent');
     this.frame = whole('node.frame');
     this.nodes = this.parent.length;
-    this.plumbing = Uint8Array.from(this.family, (_, frame) => PLUMBING.test(this.names[frame]) ? 1 : 0);
+    this.plumbing = Uint8Array.from(this.family, (_, frame) => PLUMBING.test(this.names[frame]) || PLUMBING.test(this.names[this.function[frame]]) ? 1 : 0);
     this.own = new Uint8Array(this.family.length);
     for (const frame of columns['frame.own']) this.own[frame] = 1;
     // Code of others. Frames in brackets say what happened, and are no code.
@@ -52,6 +52,10 @@ class Recording {
     });
     const kernels = [...this.family.keys()].filter(frame => this.family[frame] === FAMILY.kernel && this.alike[frame] === frame);
     this.distinct = distinguish(kernels.map(frame => [frame, this.names[frame]]));
+    // Kernels whose label does not say which they are.
+    const labels = new Map();
+    for (const frame of kernels) labels.set(this.label[frame], (labels.get(this.label[frame]) || 0) + 1);
+    this.ambiguous = new Set(kernels.filter(frame => labels.get(this.label[frame]) > 1));
     this.gpu = { node: whole('gpu.node'), process: whole('gpu.process'), device: whole('gpu.device'),
       ns: columns['gpu.ns'], count: columns['gpu.count'], max: columns['gpu.max'], bytes: columns['gpu.bytes'],
       energy: columns['gpu.energy'] };
@@ -216,6 +220,12 @@ class Recording {
     const totals = Float64Array.from(self);
     for (let node = this.nodes - 1; node > 0; node--) totals[this.parent[node]] += totals[node];
     return totals;
+  }
+
+  /** The texts for a frame, longest first: its name, its label, and of a kernel what distinguishes it from others like it. */
+  texts(frame, name, label) {
+    const distinct = this.distinct.get(this.alike[frame]);
+    return [name, ...this.ambiguous.has(this.alike[frame]) ? [] : [label], ...distinct ? [distinct] : []];
   }
 
   /** The name id of a node's frame, by line or by function. */
@@ -397,10 +407,9 @@ class FlameTree {
     return workName(this.name(node));
   }
 
-  /** What distinguishes a kernel from others with such a name; undefined for other frames. */
-  distinct(node) {
-    const { frame, alike, distinct } = this.recording;
-    return node === this.root || node.key === FOLDED ? undefined : distinct.get(alike[frame[node.from]]);
+  /** The texts for a frame, longest first. */
+  texts(node) {
+    return node === this.root || node.key === FOLDED ? [this.text(node)] : this.recording.texts(this.recording.frame[node.from], this.text(node), this.label(node));
   }
 
   /** The name without what is least important. */

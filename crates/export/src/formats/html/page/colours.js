@@ -67,14 +67,14 @@ const SMALL = '11px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", s
 
 let characterWidth = 0;
 
-/** Draws text cut to a width, in the fixed-width font: the longest that fits. If none does, the last one is cut: one that says
- *  what distinguishes a name, which is its end, in the middle. */
-function drawLabel(context, [name, label = name, distinct], x, y, width) {
+/** Draws text cut to a width, in the fixed-width font: the first of several that fits, otherwise the last one, cut at its end or
+ *  in its middle. Of a kernel, the end says more. */
+function drawLabel(context, texts, x, y, width, middle) {
   if (!characterWidth) characterWidth = context.measureText('0123456789').width / 10;
   const room = Math.floor(width / characterWidth);
   if (room < 3) return;
-  const fitting = [name, distinct || label, label].find(text => text.length <= room);
-  context.fillText(fitting || (distinct ? cutMiddle(distinct, room) : `${label.slice(0, room - 1)}…`), x, y);
+  const last = texts[texts.length - 1];
+  context.fillText(texts.find(text => text.length <= room) || (middle && room > 5 ? cutMiddle(last, room) : `${last.slice(0, room - 1)}…`), x, y);
 }
 
 function cutMiddle(text, room) {

@@ -196,8 +196,7 @@ class FlameGraph {
         context.textAlign = 'left';
         room -= amount.length * (characterWidth || 7) + 14;
       }
-      const name = node === tree.root ? `all ${this.weight.what}` : tree.text(node);
-      drawLabel(context, node === tree.root ? [name] : [name, tree.label(node), tree.distinct(node)], x + 4, y + h / 2, room);
+      drawLabel(context, node === tree.root ? [`all ${this.weight.what}`] : tree.texts(node), x + 4, y + h / 2, room, tree.family(node) === FAMILY.kernel);
     }
     context.globalAlpha = 1;
   }

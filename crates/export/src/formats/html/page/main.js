@@ -113,8 +113,10 @@ class App {
     this.searchError.hidden = !error;
     this.search.setAttribute('aria-invalid', String(!!error));
     if (this.root.view.firstChild !== current.view.root || this.root.view.children.length !== 1) this.root.view.replaceChildren(current.view.root);
-    this.overview.draw();
-    this.steps.draw();
+    if (!changes || !this.current || 'range' in changes || 'theme' in changes) {
+      this.overview.draw();
+      this.steps.draw();
+    }
     this.findings.update();
     current.view.update();
     this.current = current;

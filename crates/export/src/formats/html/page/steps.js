@@ -34,6 +34,7 @@ class Steps {
     const { steps } = head;
     const from = steps.slice(0, this.chosen).reduce((sum, series) => sum + series.count, 0);
     this.series = steps[this.chosen];
+    this.longestOf = null;
     const { count, warm_up: warmUp, whole } = this.series;
     const part = column => column.subarray(from, from + count);
     this.step = { start: part(step.start), duration: part(step.duration), busy: part(step.busy), copy: part(step.copy), launches: part(step.launches) };
@@ -67,16 +68,12 @@ class Steps {
     const bar = width / count;
     const { range } = this.app.state.values;
     const inRange = index => !range || (start[index] < range[1] && start[index] + duration[index] > range[0]);
+    const longest = bar < 1 ? this.longest(Math.ceil(width)) : null;
     const [gpu, memory, wait] = ['gpu', 'memory', 'wait'].map(name => theme[name]);
     context.fillStyle = theme.panel;
     context.fillRect(0, 0, width, STEP_HEIGHT);
     for (let x = 0; x < (bar < 1 ? Math.ceil(width) : count); x++) {
-      // Of several in a pixel, the longest.
-      let index = x;
-      if (bar < 1) {
-        index = this.at(x, width);
-        for (let other = index, last = this.at(x + 1, width); other <= last; other++) if (duration[other] > duration[index]) index = other;
-      }
+      const index = bar < 1 ? longest[x] : x;
       const left = bar < 1 ? x : x * bar, w = bar < 1 ? 1 : Math.max(1, bar - (bar > 3 ? 1 : 0));
       const h = Math.min(1, duration[index] / this.most) * (STEP_HEIGHT - 2), scale = h / (duration[index] || 1);
       const copies = Math.min(copy[index], busy[index]);
@@ -100,6 +97,19 @@ class Steps {
       context.strokeStyle = theme.ink;
       context.strokeRect(this.focused * bar + 0.5, 0.5, Math.max(2, bar - 1), STEP_HEIGHT - 1);
     }
+  }
+
+  /** Of several steps in a pixel, the longest. */
+  longest(width) {
+    if (this.longestOf && this.longestOf.length === width) return this.longestOf;
+    const { duration } = this.step;
+    this.longestOf = new Uint32Array(width);
+    for (let x = 0; x < width; x++) {
+      let index = this.at(x, width);
+      for (let other = index, last = this.at(x + 1, width); other <= last; other++) if (duration[other] > duration[index]) index = other;
+      this.longestOf[x] = index;
+    }
+    return this.longestOf;
   }
 
   describe(index) {

@@ -165,7 +165,7 @@ function byFrame({ recording }, family, sums) {
     let row = rows.get(frame);
     if (!row) {
       const name = anyGpu(recording.names[frame]);
-      rows.set(frame, row = { name, label: workName(name), shown: recording.distinct.get(frame) || workName(name), total: 0, count: 0, max: 0, bytes: 0, sel: { kind: 'f', id: frame } });
+      rows.set(frame, row = { name, label: workName(name), shown: recording.ambiguous.has(frame) && recording.distinct.get(frame) || workName(name), total: 0, count: 0, max: 0, bytes: 0, sel: { kind: 'f', id: frame } });
     }
     row.total += sums.self[node];
     row.count += sums.count[node];

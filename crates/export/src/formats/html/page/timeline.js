@@ -308,7 +308,7 @@ class TimeLine {
     const scale = this.width() / (to - from), left = TIME_LABEL, right = left + this.width();
     const h = row.height - (row.kind === 'op' || row.kind === 'call' ? 2 : 4);
     context.font = FONT;
-    const { names, family, label, distinct, alike } = this.app.recording;
+    const { names, family, label } = this.app.recording;
     for (let i = Math.max(0, lowerBound(start, from, 0, count) - 1); i < count && start[i] < to;) {
       const x0 = left + (start[i] - from) * scale, x1 = x0 + duration[i] * scale;
       if (x1 < left) {
@@ -325,7 +325,8 @@ class TimeLine {
         context.fillRect(a, row.y + 1, Math.max(1, b - a - (x1 - x0 > 4 ? 1 : 0)), h);
         if (b - a > 40 && row.kind !== 'sample') {
           context.fillStyle = theme.ink;
-          drawLabel(context, [workName(printable(names[label[frame]])).replace(/^GPU \S+: /, ''), undefined, distinct.get(alike[frame])], a + 3, row.y + 1 + h / 2, b - a - 6);
+          const text = workName(printable(names[label[frame]])).replace(/^GPU \S+: /, '');
+          drawLabel(context, this.app.recording.texts(frame, text, text), a + 3, row.y + 1 + h / 2, b - a - 6, family[frame] === FAMILY.kernel);
         }
         i++;
         continue;
