@@ -49,7 +49,7 @@ fn demo_writes_a_report_and_a_summary() {
     assert_eq!(number(&report, "matched"), number(&report, "launches"));
     // The answer comes first, and names code. Which code depends on how busy the machine is.
     let first = report["findings"][0]["title"].as_str().unwrap_or_default();
-    assert!(first.contains("llm::") && !first.contains("[unknown]"), "{first}");
+    assert!(first.contains("llm.cpp") && !first.contains("[unknown]"), "{first}");
     assert!(number(&report, "kernels") > 100 && number(&report, "copies") > 0 && number(&report, "cpu_samples") > 0);
 }
 

@@ -15,17 +15,19 @@ mod occupancy;
 mod stalls;
 mod verdicts;
 
+use std::cmp::Reverse;
+
 use model::profile::Profile;
 
 use self::advice::Setting;
-pub use self::finding::{Evidence, Finding, Kind, Unit};
+pub use self::finding::{Evidence, Finding, Gain, Kind, Severity, Unit};
 use crate::{idle::DeviceIdle, memory::DeviceMemory, occupancy::ShapeOccupancy, user_code::UserCode};
 
 /// The maximum number of findings: a reader acts on the first ones.
 const MAX: usize = 8;
 
-/// Returns the findings of a profile: idle GPUs, then the others, those that affect the most time first. Of a part of a
-/// recording, those that need only what is selected.
+/// Returns the findings of a profile, those that could gain the most time first. Of a part of a recording, those that need
+/// only what is selected.
 pub fn findings(
     profile: &Profile,
     code: &UserCode<'_>,
@@ -56,10 +58,8 @@ pub fn findings(
     all.extend(occupancy::small_grid(profile, code, shapes));
     all.extend(occupancy::tail(profile, code, shapes));
     all.extend(stalls::lines(profile));
-    // Why a GPU is idle comes first: other findings are often parts of the answer.
-    all.sort_by(|a: &Finding, b| {
-        (a.kind != Kind::GpuIdle).cmp(&(b.kind != Kind::GpuIdle)).then(b.share.total_cmp(&a.share))
-    });
+    // Of equal gains, why a GPU is idle comes first: other findings are often parts of the answer.
+    all.sort_by_key(|finding: &Finding| (Reverse(finding.gain.map(|gain| gain.ns)), finding.kind != Kind::GpuIdle));
     all.truncate(MAX);
     // Memory affects no time, so it has no place among the others.
     all.extend(memory::peak(memory));

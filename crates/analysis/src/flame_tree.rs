@@ -279,14 +279,13 @@ impl Flame {
                     None => frames.extend(naming.root(charge.process)),
                 }
                 let doing = match charge.cause {
-                    Cause::Launching => Some(names::LAUNCHING.to_owned()),
-                    Cause::Waiting(_) => Some(idle::wait_reason(profile, charge)),
+                    Cause::Launching => Some((names::LAUNCHING.to_owned(), Family::Wait)),
+                    Cause::Waiting(_) => Some((idle::wait_reason(profile, charge), Family::Wait)),
                     Cause::Running => None,
-                    Cause::Meanwhile => Some(names::MEANWHILE.to_owned()),
-                    Cause::Unknown => Some("[unknown]".to_owned()),
+                    Cause::Meanwhile => Some((names::MEANWHILE.to_owned(), Family::Wait)),
+                    Cause::Unknown => Some(("[unknown]".to_owned(), Family::Unknown)),
                 };
-                frames.extend(doing.map(|doing| naming.name(doing, Family::Wait)));
-                frames.push(naming.name(names::GPU_IDLE.to_owned(), Family::Wait));
+                frames.extend(doing.map(|(doing, family)| naming.name(doing, family)));
                 let weight = Weight { amount: weight.ns, samples: weight.samples, ..Weight::default() };
                 lines.entry(frames).or_default().add(weight);
             }

@@ -33,8 +33,6 @@ pub fn memory(what: Use) -> &'static str {
     }
 }
 
-/// The innermost frame of a GPU's idle time.
-pub const GPU_IDLE: &str = "[GPU idle]";
 /// The thread that feeds the GPU launched the work that ended the idle time.
 pub const LAUNCHING: &str = "[launching]";
 /// The frame below a GPU for the time before its first work.

@@ -58,6 +58,14 @@ fn is_of_program(frame: &NamedFrame, program: &str) -> bool {
         && (is_informative(&frame.name) || split_place(&frame.name).0 == "main")
 }
 
+/// Whether a frame is the user's own code: a Python file of no package, or a function of the executable `program`.
+pub fn is_user(frame: &NamedFrame, program: &str) -> bool {
+    match frame.kind {
+        FrameKind::Python => is_user_file(&frame.module),
+        _ => is_of_program(frame, program),
+    }
+}
+
 /// Returns the index of the first frame of the thread itself, after those of the code that started it.
 fn own(frames: &[NamedFrame]) -> usize {
     frames.iter().rposition(|frame| names::is_start(&frame.name)).map_or(0, |at| at + 1)

@@ -8,8 +8,17 @@ use std::{
 use analysis::diff::{Diff, Subject};
 use serde::Serialize;
 
-/// The page. `{{data}}` marks where the comparison goes.
+use crate::formats::html::{self, digest};
+
+/// The page, which looks like a report. `{{name}}` marks where the parts go.
 const PAGE: &str = include_str!("diff/page.html");
+const STYLE: [&str; 2] = [html::STYLE, include_str!("diff/style.css")];
+const SCRIPTS: [&str; 4] = [
+    "'use strict';\n",
+    include_str!("formats/html/page/format.js"),
+    include_str!("formats/html/page/names.js"),
+    include_str!("diff/page.js"),
+];
 
 /// The most rows of a table in a page.
 const MOST_ROWS: usize = 5_000;
@@ -33,8 +42,13 @@ pub fn write(diff: &Diff, files: [&[String]; 2], out: &mut dyn Write) -> io::Res
     let data = Data { files, diff: shown, explanation: diff.explained(), left_out: left_out.collect() };
     // No name may end the element that contains it.
     let data = serde_json::to_string(&data)?.replace('<', "\\u003c");
-    let (before, after) = PAGE.split_once("{{data}}").unwrap_or((PAGE, ""));
-    [before, &data, after].into_iter().try_for_each(|part| out.write_all(part.as_bytes()))?;
+    html::fill(PAGE, out, |name, out| match name {
+        "style" => STYLE.iter().try_for_each(|part| out.write_all(part.as_bytes())),
+        "style-digest" => out.write_all(digest::base64_sha256(&STYLE).as_bytes()),
+        "script-digest" => out.write_all(digest::base64_sha256(&SCRIPTS).as_bytes()),
+        "data" => out.write_all(data.as_bytes()),
+        _ => SCRIPTS.iter().try_for_each(|part| out.write_all(part.as_bytes())),
+    })?;
     out.flush()
 }
 

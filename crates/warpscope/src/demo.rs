@@ -46,7 +46,7 @@ pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitC
         graph_stacks: args::GraphStacks::default(),
         event: Vec::new(),
         events_only: false,
-        lines: false,
+        lines: true,
         unfold_recursion: false,
         debug_dir: Vec::new(),
         as_root: false,

@@ -184,6 +184,11 @@ impl Outputs {
         Ok(())
     }
 
+    /// Whether one of the outputs shows steps.
+    pub fn show_steps(&self) -> bool {
+        self.outputs.iter().any(|output| output.format == Format::Html)
+    }
+
     /// Returns the path of the recording, if one is requested.
     pub fn recording_path(&self) -> Option<&Path> {
         self.recording_name().map(|(_, path)| path)

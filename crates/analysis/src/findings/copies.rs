@@ -10,7 +10,7 @@ use text::units::{bytes, counted, percent, time};
 
 use super::{
     advice::Setting,
-    finding::{Evidence, Finding, Kind, share},
+    finding::{Evidence, Finding, Gain, Kind, share},
 };
 use crate::{
     idle::DeviceIdle,
@@ -61,6 +61,7 @@ pub fn alone(profile: &Profile, code: &UserCode<'_>, devices: &[DeviceIdle], set
             )
             .into(),
         share: share(alone, profile.wall_ns()),
+        gain: Gain::of(alone, profile),
     })
 }
 
@@ -106,5 +107,6 @@ pub fn pageable(profile: &Profile, code: &UserCode<'_>, devices: &[DeviceIdle], 
             time(all.ns)
         ),
         share: share(all.ns, profile.wall_ns()),
+        gain: Gain::of(all.ns, profile),
     })
 }

@@ -3,7 +3,7 @@
 use model::profile::Profile;
 use text::units::{percent, time};
 
-use super::finding::{Evidence, Finding, Kind, share};
+use super::finding::{Evidence, Finding, Gain, Kind, share};
 use crate::idle::DeviceIdle;
 
 /// Less work than half of that of the busiest GPU is worth a finding: below, the busiest one sets the pace anyway.
@@ -40,7 +40,14 @@ fn unevenly_busy(profile: &Profile) -> Option<Finding> {
         place: None,
         advice: format!("divide the work evenly: {} of it would have to move", time(difference / 2)),
         share: share(difference, wall),
+        // If each were busy as long as all are on average.
+        gain: Gain::of(most.busy_ns - mean(working().map(|device| device.busy_ns)), profile),
     })
+}
+
+fn mean(values: impl Iterator<Item = u64> + Clone) -> u64 {
+    let count = values.clone().count().max(1) as u64;
+    values.fold(0, |sum, value| sum.saturating_add(value / count))
 }
 
 /// The last rank, or GPU if there are no ranks, works much longer than the first. They may be equally busy until then.
@@ -68,5 +75,6 @@ fn ended_apart(profile: &Profile, devices: &[DeviceIdle]) -> Option<Finding> {
             "divide the work evenly, or find out what the last one does longer: compare both with --rank or --device"
                 .into(),
         share: share(last - first, wall),
+        gain: Gain::of(last - mean(ends.iter().map(|(end, _)| *end)), profile),
     })
 }

@@ -1,5 +1,6 @@
 //! What a finding consists of.
 
+use model::profile::Profile;
 use serde::Serialize;
 use text::units;
 
@@ -21,6 +22,42 @@ pub struct Finding {
     pub advice: String,
     /// The share of the recorded time that it affects, 0 to 1.
     pub share: f64,
+    /// What could be gained; absent if it costs no time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gain: Option<Gain>,
+}
+
+/// The most by which the recorded time could become shorter. Findings overlap: their gains do not add up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Gain {
+    /// The time.
+    pub ns: u64,
+    /// How much of the recorded time that is.
+    pub severity: Severity,
+}
+
+impl Gain {
+    pub(super) fn of(ns: u64, profile: &Profile) -> Option<Self> {
+        let wall_ns = profile.wall_ns();
+        let severity = match share(ns, wall_ns) {
+            gain if gain >= 0.2 => Severity::High,
+            gain if gain >= 0.05 => Severity::Medium,
+            _ => Severity::Low,
+        };
+        Some(Self { ns: ns.min(wall_ns), severity })
+    }
+}
+
+/// How much of the recorded time could be gained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// 20 % and more.
+    High,
+    /// 5 % and more.
+    Medium,
+    /// Less.
+    Low,
 }
 
 /// The subject of a finding.

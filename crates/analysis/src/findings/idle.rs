@@ -7,7 +7,7 @@ use text::units::time;
 
 use super::{
     advice::Setting,
-    finding::{Evidence, Finding, Kind, share},
+    finding::{Evidence, Finding, Gain, Kind, share},
     launches::{MANY, fewer_launches},
 };
 use crate::{
@@ -80,6 +80,8 @@ fn gap(profile: &Profile, mut devices: Vec<&DeviceIdle>, setting: Setting) -> Fi
             false => advice(named.first(), setting),
         },
         share: share(idle_ns, profile.wall_ns().saturating_mul(devices.len() as u64)),
+        // They are idle at the same time, at best.
+        gain: Gain::of(devices.iter().map(|device| device.idle_ns).max().unwrap_or(0), profile),
     }
 }
 
@@ -129,6 +131,7 @@ pub fn start(profile: &Profile, devices: &[DeviceIdle]) -> Option<Finding> {
         place: named.iter().find_map(|cause| cause.place.clone()),
         advice: "record longer, or attach to the running program with -p, to see how it runs after its start".into(),
         share: share(first.before_ns, wall),
+        gain: Gain::of(first.before_ns, profile),
     })
 }
 

@@ -11,7 +11,7 @@ use text::{
 use super::{
     advice::Setting,
     copies::spans,
-    finding::{Evidence, Finding, Kind, share},
+    finding::{Evidence, Finding, Gain, Kind, share},
 };
 use crate::{
     idle::DeviceIdle,
@@ -78,6 +78,7 @@ pub fn tiny(profile: &Profile, code: &UserCode<'_>, devices: &[DeviceIdle], sett
             )
             .into(),
         share: share(affected, profile.wall_ns()),
+        gain: Gain::of(affected, profile),
     })
 }
 
@@ -119,6 +120,7 @@ pub fn without_tensor_cores(profile: &Profile, code: &UserCode<'_>, setting: Set
             )
             .into(),
         share: share(ns, profile.wall_ns()),
+        gain: Gain::of(ns, profile),
     })
 }
 

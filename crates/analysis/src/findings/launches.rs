@@ -12,7 +12,7 @@ use text::units::{count, percent, time};
 
 use super::{
     advice::Setting,
-    finding::{Evidence, Finding, Kind, share},
+    finding::{Evidence, Finding, Gain, Kind, share},
 };
 use crate::{
     host_waits::HostWaits,
@@ -68,6 +68,7 @@ pub fn bound(profile: &Profile, devices: &[DeviceIdle], setting: Setting) -> Opt
             place: None,
             advice: fewer_launches(setting).into(),
             share: share(gap_ns, profile.wall_ns()),
+            gain: Gain::of(gap_ns, profile),
         })
     };
     devices.iter().filter_map(bound).max_by(|a, b| a.share.total_cmp(&b.share))
@@ -114,6 +115,8 @@ pub fn waits(profile: &Profile, code: &UserCode<'_>, devices: &[DeviceIdle], set
             )
             .into(),
         share: waiting,
+        // Neither the work of the GPU nor that of the host becomes shorter.
+        gain: Gain::of(devices.iter().map(|device| device.idle_ns).max().unwrap_or(0).min(waits.ns), profile),
     })
 }
 

@@ -47,5 +47,6 @@ pub fn peak(all: &[DeviceMemory]) -> Option<Finding> {
         place: Some(place),
         advice: advice.into(),
         share: 0.0,
+        gain: None,
     })
 }

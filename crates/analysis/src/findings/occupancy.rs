@@ -10,7 +10,7 @@ use text::{
 };
 
 use super::{
-    finding::{Evidence, Finding, Kind, share},
+    finding::{Evidence, Finding, Gain, Kind, share},
     kernels::launched_at,
 };
 use crate::{occupancy::ShapeOccupancy, user_code::UserCode};
@@ -85,6 +85,8 @@ pub fn low(profile: &Profile, code: &UserCode<'_>, all: &[ShapeOccupancy]) -> Op
         place: launched_at(profile, code, row.index),
         advice,
         share: share(ns, profile.wall_ns()),
+        // A kernel is at most faster in proportion to its warps.
+        gain: Gain::of(part(ns, 1.0 - row.occupancy), profile),
     })
 }
 
@@ -119,12 +121,13 @@ pub fn small_grid(profile: &Profile, code: &UserCode<'_>, all: &[ShapeOccupancy]
         advice: "divide the work into more blocks, use larger batches, or run independent kernels on other streams"
             .into(),
         share: share(ns, profile.wall_ns()),
+        gain: Gain::of(part(ns, 1.0 - f64::from(row.multiprocessors_used) / f64::from(row.multiprocessors)), profile),
     })
 }
 
 /// The last wave of a kernel leaves much of the device empty.
 pub fn tail(profile: &Profile, code: &UserCode<'_>, all: &[ShapeOccupancy]) -> Option<Finding> {
-    let lost = |row: &ShapeOccupancy| ((1.0 - row.fill.wave_share()) * row.ns as f64) as u64;
+    let lost = |row: &ShapeOccupancy| part(row.ns, 1.0 - row.fill.wave_share());
     let tailed = |row: &&ShapeOccupancy| row.fill.waves > 1 && !concurrent(profile, row.device_number);
     let row = all.iter().filter(tailed).max_by_key(|row| lost(row))?;
     let ns = lost(row);
@@ -153,7 +156,12 @@ pub fn tail(profile: &Profile, code: &UserCode<'_>, all: &[ShapeOccupancy]) -> O
             time(ns)
         ),
         share: share(ns, profile.wall_ns()),
+        gain: Gain::of(ns, profile),
     })
+}
+
+fn part(ns: u64, share: f64) -> u64 {
+    (ns as f64 * share) as u64
 }
 
 /// Returns the shape with the most time of the kernel that has the most time in such shapes, and that time.

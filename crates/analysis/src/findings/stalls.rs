@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::{event::SourceLine, fold::divide, profile::Profile};
 use text::{short::shortened, units::percent};
 
-use super::finding::{Evidence, Finding, Kind, share};
+use super::finding::{Evidence, Finding, Gain, Kind, share};
 use crate::{names, stalls, user_code::Place};
 
 /// A smaller share of the recorded time at one line is not worth a change.
@@ -105,6 +105,7 @@ fn worst(profile: &Profile, lines: &Lines<'_>, rule: &Rule) -> Option<Finding> {
         place,
         advice: rule.advice.into(),
         share: share(ns, profile.wall_ns()),
+        gain: Gain::of(ns, profile),
     })
 }
 

@@ -9,7 +9,7 @@ use model::{
     profile::{CpuWeight, DeviceInfo, GpuKey, GpuWeight, KernelText, Profile, What},
 };
 
-use super::{Finding, Kind, findings};
+use super::{Finding, Gain, Kind, Severity, findings};
 use crate::{idle, memory, occupancy, user_code::UserCode};
 
 const IMAGE: ProcessId = ProcessId(1);
@@ -100,6 +100,25 @@ fn idle_gpus_come_first_and_name_the_line() {
 
     add_device(&mut profile, 1, SECOND);
     assert_eq!(kinds(&profile), [Kind::GpuIdle, Kind::Imbalance]);
+}
+
+/// Check that findings are ordered by what they could gain: at most what the recording shows.
+#[test]
+fn findings_are_ordered_by_their_gain() {
+    let mut profile = healthy();
+    add_idle(&mut profile, 2, Cause::Running, Some(2));
+    let gain = |ns, severity| Some(Gain { ns, severity });
+    let [idle] = &found(&profile)[..] else { panic!("one finding") };
+    assert_eq!(idle.gain, gain(2 * SECOND, Severity::High));
+    // Dividing the work of 8 s and 1 s evenly takes 4.5 s.
+    add_device(&mut profile, 1, SECOND);
+    let [imbalance, idle] = &found(&profile)[..] else { panic!("two findings") };
+    assert_eq!((imbalance.kind, imbalance.gain), (Kind::Imbalance, gain(7 * SECOND / 2, Severity::High)));
+    assert_eq!(idle.kind, Kind::GpuIdle);
+    let of = |ns| Gain::of(ns, &profile);
+    assert_eq!(of(20 * SECOND), gain(10 * SECOND, Severity::High));
+    assert_eq!(of(SECOND), gain(SECOND, Severity::Medium));
+    assert_eq!(of(SECOND / 10), gain(SECOND / 10, Severity::Low));
 }
 
 /// Check that GPUs that are idle alike have one finding, with the range of their shares, and that others have their own.

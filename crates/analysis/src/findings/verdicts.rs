@@ -5,7 +5,7 @@ use text::{short::shortened, units::percent};
 
 use super::{
     advice::Setting,
-    finding::{Evidence, Finding, Kind, share},
+    finding::{Evidence, Finding, Gain, Kind, share},
     kernels::launched_at,
 };
 use crate::{
@@ -60,6 +60,7 @@ pub fn limited(profile: &Profile, code: &UserCode<'_>, setting: Setting) -> Opti
         place: launched_at(profile, code, row.index),
         advice: advice.into(),
         share: share(row.ns, profile.wall_ns()),
+        gain: Gain::of(row.ns, profile),
     })
 }
 

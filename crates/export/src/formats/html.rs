@@ -2,7 +2,7 @@
 
 mod block;
 mod bounded;
-mod digest;
+pub(crate) mod digest;
 mod gather;
 pub(crate) mod overview;
 mod tree;
@@ -18,6 +18,7 @@ use analysis::{
     Events, Flames,
     flame_tree::{Measure, MemoryView, View},
     source::{self, SourceFile},
+    steps::warm_up_of,
     waits,
 };
 use block::Column;
@@ -25,6 +26,7 @@ use gather::{Gathered, ThreadInfo, Track, gather};
 use model::{
     event::{ProcessId, Start},
     profile::Profile,
+    steps::{Series, Step},
 };
 use serde::Serialize;
 use tree::Tree;
@@ -33,42 +35,54 @@ use crate::palette;
 
 /// The page. `{{name}}` marks where the parts go.
 const PAGE: &str = include_str!("html/page/index.html");
-const STYLE: &str = include_str!("html/page/style.css");
-const SCRIPTS: [&str; 12] = [
+pub(crate) const STYLE: &str = include_str!("html/page/style.css");
+const SCRIPTS: [&str; 15] = [
     "'use strict';\n",
     include_str!("html/page/format.js"),
+    include_str!("html/page/names.js"),
     include_str!("html/page/decode.js"),
     include_str!("html/page/calls.js"),
     include_str!("html/page/state.js"),
     include_str!("html/page/colours.js"),
     include_str!("html/page/overview.js"),
+    include_str!("html/page/steps.js"),
     include_str!("html/page/flame.js"),
     include_str!("html/page/timeline.js"),
     include_str!("html/page/tables.js"),
     include_str!("html/page/source.js"),
+    include_str!("html/page/findings.js"),
     include_str!("html/page/main.js"),
 ];
 
 /// Writes the report of a recording.
 pub fn write(flames: &Flames<'_>, view: View, events: Events<'_>, out: &mut dyn Write) -> io::Result<()> {
     let (head, columns) = data(flames, view, events);
-    let mut rest = PAGE;
+    fill(PAGE, out, |name, out| match name {
+        "title" => out.write_all(escape(&title(flames.profile)).as_bytes()),
+        "style" => out.write_all(STYLE.as_bytes()),
+        "style-digest" => out.write_all(digest::base64_sha256(&[STYLE]).as_bytes()),
+        "script-digest" => out.write_all(digest::base64_sha256(&SCRIPTS).as_bytes()),
+        "data" => block::write(&head, &columns, out),
+        _ => SCRIPTS.iter().try_for_each(|script| out.write_all(script.as_bytes())),
+    })?;
+    out.flush()
+}
+
+/// Writes a page, with what `part` writes in place of each `{{name}}`.
+pub(crate) fn fill(
+    page: &str,
+    out: &mut dyn Write,
+    mut part: impl FnMut(&str, &mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut rest = page;
     while let Some((before, (name, after))) =
         rest.split_once("{{").and_then(|(before, after)| Some((before, after.split_once("}}")?)))
     {
         out.write_all(before.as_bytes())?;
-        match name {
-            "title" => out.write_all(escape(&title(flames.profile)).as_bytes())?,
-            "style" => out.write_all(STYLE.as_bytes())?,
-            "style-digest" => out.write_all(digest::base64_sha256(&[STYLE]).as_bytes())?,
-            "script-digest" => out.write_all(digest::base64_sha256(&SCRIPTS).as_bytes())?,
-            "data" => block::write(&head, &columns, out)?,
-            _ => SCRIPTS.iter().try_for_each(|script| out.write_all(script.as_bytes()))?,
-        }
+        part(name, out)?;
         rest = after;
     }
-    out.write_all(rest.as_bytes())?;
-    out.flush()
+    out.write_all(rest.as_bytes())
 }
 
 fn title(profile: &Profile) -> String {
@@ -96,6 +110,7 @@ struct Head<'a> {
     threads: Vec<ThreadInfo>,
     processes: Vec<ProcessRow<'a>>,
     counters: Vec<CounterInfo<'a>>,
+    steps: Vec<StepsInfo>,
     shapes: Vec<[u32; 8]>,
     overview: OverviewInfo,
     /// For operations, samples, waits, off-CPU intervals, calls and NVTX ranges: the number seen, and of how many one is in
@@ -127,6 +142,20 @@ struct ProcessRow<'a> {
     node: u32,
 }
 
+/// The steps of a thread.
+#[derive(Serialize)]
+struct StepsInfo {
+    place: String,
+    process: u32,
+    tid: u32,
+    /// The number of its rows in the columns.
+    count: usize,
+    /// The first ones that are slower.
+    warm_up: usize,
+    /// Another step followed the last one.
+    whole: bool,
+}
+
 #[derive(Serialize)]
 struct CounterInfo<'a> {
     name: &'a str,
@@ -150,6 +179,7 @@ fn data<'a>(flames: &Flames<'a>, view: View, events: Events<'_>) -> (Head<'a>, V
     columns.extend(idle(flames, &summary, &mut tree));
     columns.extend(memory(flames, &mut tree));
     columns.extend(stalled(flames, view, &mut tree));
+    let steps = steps(profile, &mut columns);
     let origin = profile.start.as_ref().map_or(0, |start| start.time);
     let processes = profile.processes.iter().map(|(id, process)| ProcessRow {
         id: id.0,
@@ -189,6 +219,7 @@ fn data<'a>(flames: &Flames<'a>, view: View, events: Events<'_>) -> (Head<'a>, V
         threads,
         processes,
         counters,
+        steps,
         shapes,
         overview: OverviewInfo { interval_ns, devices },
         seen: all.map(|(seen, _)| seen),
@@ -225,6 +256,9 @@ fn sums(profile: &Profile, view: View, tree: &mut Tree<'_>) -> Vec<Column> {
 /// Returns the idle time of the GPUs, under what the threads that feed them did.
 fn idle(flames: &Flames<'_>, summary: &Summary, tree: &mut Tree<'_>) -> [Column; 3] {
     let flame = flames.of(View { idle: true, ..View::default() });
+    for (charge, _) in flames.profile.devices.values().flat_map(|device| &device.idle.parts) {
+        charge.stack.into_iter().for_each(|stack| tree.note(charge.process, stack));
+    }
     let lines = if summary.idle.is_empty() { &[][..] } else { &flame.lines };
     let nodes: Vec<u64> = lines.iter().map(|line| tree.line(line, &flame.families).into()).collect();
     [
@@ -234,9 +268,40 @@ fn idle(flames: &Flames<'_>, summary: &Summary, tree: &mut Tree<'_>) -> [Column;
     ]
 }
 
+/// Returns the steps of all threads, one thread after the other, and what they are steps of.
+fn steps(profile: &Profile, columns: &mut Vec<Column>) -> Vec<StepsInfo> {
+    let origin = profile.start.as_ref().map_or(0, |start| start.time);
+    let series = || profile.steps.iter().filter(|_| profile.part.is_none()).flat_map(|steps| &steps.series);
+    let of = |value: fn(&Step) -> u64| series().flat_map(|series| &series.steps).map(value);
+    // Most steps begin where the one before ends.
+    let gaps = series().flat_map(|series| {
+        series.steps.iter().scan(origin, |end, step| Some(step.start.saturating_sub(std::mem::replace(end, step.end))))
+    });
+    columns.extend([
+        Column::plain("step.gap", gaps),
+        Column::plain("step.duration", of(Step::ns)),
+        Column::plain("step.busy", of(|step| step.busy_ns)),
+        Column::plain("step.copy", of(|step| step.work.copy_ns)),
+        Column::plain("step.launches", of(|step| step.work.launches)),
+    ]);
+    let info = |series: &Series| StepsInfo {
+        place: series.place.clone(),
+        process: series.process.0,
+        tid: series.tid,
+        count: series.steps.len(),
+        warm_up: warm_up_of(series),
+        whole: series.steps.last().is_none_or(|last| last.is_followed),
+    };
+    series().map(info).collect()
+}
+
 /// Returns GPU memory under the stacks that allocated it: at the peak (0) and at the end (1).
 fn memory(flames: &Flames<'_>, tree: &mut Tree<'_>) -> [Column; 4] {
     let (mut nodes, mut rows) = (Vec::<u64>::new(), Vec::new());
+    for (&(process, _), memory) in &flames.profile.memory.devices {
+        let held = [&memory.peak, &memory.end].into_iter().flat_map(|moment| &moment.holders);
+        held.for_each(|(_, stack, _)| tree.note(process, *stack));
+    }
     for (moment, view) in [(0_u64, MemoryView::Peak), (1, MemoryView::End)] {
         let flame = flames.memory(view);
         for line in &flame.lines {

@@ -69,7 +69,7 @@ fn few_warps_are_reported_with_their_limiter() {
     let mut profile = shaped(Shape { registers: 64, ..full() });
     assert_eq!(kinds(&profile), [], "half of the warps, and nothing says that it waits");
     add_samples(&mut profile, 7, "long_scoreboard", 1000);
-    assert_eq!(kinds(&profile), [Kind::LowOccupancy, Kind::MemoryLatency]);
+    assert_eq!(kinds(&profile), [Kind::MemoryLatency, Kind::LowOccupancy]);
 
     let mut profile = shaped(Shape { registers: 160, ..full() });
     profile.kernel_names[0].text = "sm90_xmma_gemm_f16f16".into();

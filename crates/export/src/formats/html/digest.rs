@@ -2,7 +2,7 @@
 //! and the same recording gives the same page.
 
 /// Returns the digest of a text in parts.
-pub(super) fn base64_sha256(parts: &[&str]) -> String {
+pub(crate) fn base64_sha256(parts: &[&str]) -> String {
     base64(&sha256(parts.concat().into_bytes()))
 }
 

@@ -1,7 +1,7 @@
 //! The call tree of the page: every stack of the recording is a node, whose path to the root is the stack.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -9,6 +9,7 @@ use analysis::{
     family::Family,
     flame_tree::Line,
     names::{self, GpuFrames},
+    user_code::{self, UserCode},
     waits,
 };
 use model::{
@@ -35,8 +36,11 @@ pub const ROOT: u32 = 0;
 /// The call tree. Parents precede their children.
 pub struct Tree<'a> {
     profile: &'a Profile,
+    code: UserCode<'a>,
     gpu_frames: GpuFrames<'a>,
     frames: Vec<(Arc<str>, Family)>,
+    /// Frames of the user's own code.
+    own: BTreeSet<u32>,
     frame_ids: HashMap<Arc<str>, u32>,
     /// The parent and the frame of each node.
     nodes: Vec<(u32, u32)>,
@@ -56,8 +60,10 @@ impl<'a> Tree<'a> {
     pub fn new(profile: &'a Profile) -> Self {
         let mut tree = Self {
             profile,
+            code: UserCode::new(profile),
             gpu_frames: GpuFrames::new(profile),
             frames: Vec::new(),
+            own: BTreeSet::new(),
             frame_ids: HashMap::new(),
             nodes: Vec::new(),
             children: FxHashMap::default(),
@@ -126,8 +132,13 @@ impl<'a> Tree<'a> {
         match stack {
             None => node = self.named_child(node, names::LAUNCH_NOT_SEEN, Family::Unknown),
             Some(id) => {
+                let program = self.code.program(process);
                 for frame in self.profile.frames(id) {
-                    node = self.named_child(node, &names::frame(&frame), Family::of_frame(&frame));
+                    let number = self.frame(&names::frame(&frame), Family::of_frame(&frame));
+                    if user_code::is_user(&frame, program) {
+                        self.own.insert(number);
+                    }
+                    node = self.child(node, number);
                 }
             }
         }
@@ -190,6 +201,17 @@ impl<'a> Tree<'a> {
         self.named_child(node, &reason, Family::Wait)
     }
 
+    /// Notes which frames of a stack are the user's own code. Lines of a flame graph have only their names.
+    pub fn note(&mut self, process: ProcessId, stack: StackId) {
+        let program = self.code.program(process);
+        for frame in self.profile.frames(stack) {
+            if user_code::is_user(&frame, program) {
+                let number = self.frame(&names::frame(&frame), Family::of_frame(&frame));
+                self.own.insert(number);
+            }
+        }
+    }
+
     /// Returns the node of a line of a flame graph.
     pub fn line(&mut self, line: &Line, families: &BTreeMap<Arc<str>, Family>) -> u32 {
         line.frames.iter().fold(ROOT, |node, frame| {
@@ -217,6 +239,7 @@ impl<'a> Tree<'a> {
         }
         let columns = vec![
             Column::plain("frame.family", self.frames.iter().map(|(_, family)| *family as u64)),
+            Column::delta("frame.own", self.own.into_iter().map(u64::from)),
             Column::delta("frame.function", functions),
             Column::delta("frame.label", labels),
             Column::delta("node.parent", self.nodes.iter().map(|(parent, _)| u64::from(*parent))),

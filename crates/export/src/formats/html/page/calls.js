@@ -12,10 +12,17 @@ const PLUMBING = new RegExp([
   '^c10::(Dispatcher|KernelFunction|OperatorHandle|TypedOperatorHandle|BoxedKernel)', '\\bat::_ops::\\w+::(call|redispatch)\\b',
   '\\b(VariableType|ADInplaceOrView)::', 'WrapFunctionIntoFunctor_|wrapper_(CUDA|CompositeImplicit|CompositeExplicit)\\w*',
   '^(entry_SYSCALL_64\\w*|do_syscall_64|asm_\\w+)_\\[k\\]$',
+  // The starts of threads, and the threads of PyTorch's autograd.
+  '^Thread\\.(start|run|_bootstrap\\w*) \\(threading\\.py', '^(thread_PyThread_start_\\w+|do_start_\\w*thread|ThreadHandle_start|PyThread_start_\\w+|thread_run|pythread_wrapper)$',
+  '^(_*pthread_create\\b.*|create_thread|(__GI_+)?_*clone_?internal|execute_native_thread_routine|std::thread::\\w+.*)$',
+  '^(torch::autograd::)(Engine|python::PythonEngine)::', '^torch::autograd::Node::operator\\(\\)',
 ].join('|'));
 
 /** The name id of a row of folded frames. */
 const FOLDED = -1;
+
+/** Shorter runs of frames that lead to the same place are not folded. */
+const SHORTEST_RUN = 3;
 
 class Recording {
   constructor({ header, columns }) {
@@ -29,7 +36,12 @@ class Recording {
     this.parent = whole('node.parent');
     this.frame = whole('node.frame');
     this.nodes = this.parent.length;
-    this.plumbing = Uint8Array.from(this.family, (_, frame) => PLUMBING.test(this.names[frame]) ? 1 : 0);
+    this.plumbing = Uint8Array.from(this.family, (_, frame) => PLUMBING.test(this.names[frame]) || PLUMBING.test(this.names[this.function[frame]]) ? 1 : 0);
+    this.own = new Uint8Array(this.family.length);
+    for (const frame of columns['frame.own']) this.own[frame] = 1;
+    // Code of others. Frames in brackets say what happened, and are no code.
+    this.foreign = Uint8Array.from(this.family, (family, frame) =>
+      family >= FAMILY.python && family <= FAMILY.system && !this.own[frame] && !/^\[(?!lib)/.test(this.names[frame]) ? 1 : 0);
     // The first frame of the same work on any GPU.
     const first = new Map();
     this.alike = Uint32Array.from(this.family, (family, frame) => {
@@ -38,6 +50,12 @@ class Recording {
       if (!first.has(name)) first.set(name, frame);
       return first.get(name);
     });
+    const kernels = [...this.family.keys()].filter(frame => this.family[frame] === FAMILY.kernel && this.alike[frame] === frame);
+    this.distinct = distinguish(kernels.map(frame => [frame, this.names[frame]]));
+    // Kernels whose label does not say which they are.
+    const labels = new Map();
+    for (const frame of kernels) labels.set(this.label[frame], (labels.get(this.label[frame]) || 0) + 1);
+    this.ambiguous = new Set(kernels.filter(frame => labels.get(this.label[frame]) > 1));
     this.gpu = { node: whole('gpu.node'), process: whole('gpu.process'), device: whole('gpu.device'),
       ns: columns['gpu.ns'], count: columns['gpu.count'], max: columns['gpu.max'], bytes: columns['gpu.bytes'],
       energy: columns['gpu.energy'] };
@@ -58,6 +76,15 @@ class Recording {
     this.range = waits('range');
     this.call = { thread: whole('call.thread'), start: columns['call.start'], duration: columns['call.duration'],
       depth: whole('call.depth'), frame: whole('call.frame'), node: whole('call.node') };
+    // Most steps begin where the one before ends.
+    const stepStart = Float64Array.from(columns['step.gap']);
+    let ends = 0;
+    for (const { count } of this.head.steps) {
+      for (let at = ends, end = 0; at < ends + count; at++) end = (stepStart[at] += end) + columns['step.duration'][at];
+      ends += count;
+    }
+    this.step = { start: stepStart, duration: columns['step.duration'], busy: columns['step.busy'],
+      copy: columns['step.copy'], launches: columns['step.launches'] };
     this.overviewGpu = columns['overview.gpu'];
     this.overviewCpu = columns['overview.cpu'];
     this.weights = this.findWeights();
@@ -195,6 +222,12 @@ class Recording {
     return totals;
   }
 
+  /** The texts for a frame, longest first: its name, its label, and of a kernel what distinguishes it from others like it. */
+  texts(frame, name, label) {
+    const distinct = this.distinct.get(this.alike[frame]);
+    return [name, ...this.ambiguous.has(this.alike[frame]) ? [] : [label], ...distinct ? [distinct] : []];
+  }
+
   /** The name id of a node's frame, by line or by function. */
   key(node, byFunction) {
     const frame = this.frame[node];
@@ -259,7 +292,8 @@ class FlameTree {
       }
       return node;
     };
-    const folds = node => fold && recording.plumbing[recording.frame[node]];
+    const foldable = { plumbing: recording.plumbing, mine: recording.foreign }[fold];
+    const folds = node => foldable && foldable[recording.frame[node]];
     // A run of plumbing becomes one row. Opened rows are known by the path to them.
     const step = (parent, node) => {
       const made = next(parent, node);
@@ -274,13 +308,14 @@ class FlameTree {
         return made;
       }
       if (parent.key === FOLDED) return parent;
-      if (open.has(pathKey(parent))) {
+      if (opened(parent)) {
         const made = child(parent, recording.key(node, byFunction), node);
         made.opened = true;
         return made;
       }
       return child(parent, FOLDED, node);
     };
+    const opened = node => open.size > 0 && open.has(pathKey(node));
     const { self, count } = sums;
     if (bottomUp) {
       for (let node = 1; node < recording.nodes; node++) {
@@ -307,12 +342,40 @@ class FlameTree {
         made.self += self[node];
       }
       add(this.root, totals[0], counts[0]);
+      if (fold === 'plumbing') this.foldChains(opened);
     }
     this.sort(this.root);
     function add(node, total, count) {
       node.total += total;
       node.count += count;
     }
+  }
+
+  /** Folds runs of code of others that only lead to the same place: each frame has all of the time of the one above it. */
+  foldChains(opened) {
+    const { frame, foreign } = this.recording;
+    const leads = node => node.children.length === 1 && node.children[0].total === node.total && node.children[0].count === node.count;
+    const todo = [this.root];
+    while (todo.length) {
+      const top = todo.pop();
+      for (const first of top.children) {
+        const run = [];
+        for (let node = first; leads(node) && (node.key === FOLDED || foreign[frame[node.from]]); node = node.children[0]) run.push(node);
+        // The last one says what is called. A short run is no longer than the row that would replace it is useful.
+        const last = run.length ? run[run.length - 1].children[0] : first;
+        if (run.length < SHORTEST_RUN || opened(top)) {
+          todo.push(last);
+          continue;
+        }
+        first.key = FOLDED;
+        first.frames = new Set(run.flatMap(node => [...node.frames || [frame[node.from]]]));
+        first.children = [last];
+        last.parent = first;
+        for (const node of run) node.into = first;
+        todo.push(last);
+      }
+    }
+    for (let node = 1; node < this.byNode.length; node++) if (this.byNode[node] && this.byNode[node].into) this.byNode[node] = this.byNode[node].into;
   }
 
   node(parent, key, from) {
@@ -344,6 +407,11 @@ class FlameTree {
     return workName(this.name(node));
   }
 
+  /** The texts for a frame, longest first. */
+  texts(node) {
+    return node === this.root || node.key === FOLDED ? [this.text(node)] : this.recording.texts(this.recording.frame[node.from], this.text(node), this.label(node));
+  }
+
   /** The name without what is least important. */
   label(node) {
     if (node === this.root || node.key === FOLDED) return this.name(node);
@@ -352,16 +420,6 @@ class FlameTree {
     // By function the label of the line would show one of several lines.
     return workName(printable(node.key === functions[own] && node.key !== own ? names[node.key] : names[label[own]]));
   }
-}
-
-/** A frame of GPU work without `[GPU_Kernel]`; of several GPUs, with the GPU's number. */
-function workName(name) {
-  return name.replace(/^\[GPU(\S*)_Kernel\] /, (_, gpu) => gpu ? `GPU ${gpu}: ` : '').replace(/^\[GPU(\S*)_(Memcpy|Memset)( \w+)?\]/, (_, gpu, what, way) => `${gpu ? `GPU ${gpu}: ` : ''}${what}${way || ''}`);
-}
-
-/** A frame of GPU work without the number of the GPU. */
-function anyGpu(name) {
-  return name.replace(/^\[GPU[^_\s\]]*_/, '[GPU_');
 }
 
 /** Identifies a node of a flame graph by its frames. */

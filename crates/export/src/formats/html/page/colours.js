@@ -3,11 +3,12 @@
 /** Families by number, as crates/analysis/src/family.rs orders them. */
 const FAMILY = { process: 0, python: 1, native: 2, system: 3, graph: 4, kernel: 5, memory: 6, event: 7, wait: 8, range: 9, unknown: 10, stall: 11 };
 
-// Hue, saturation, and the lightness in light and dark. Hues differ in lightness too, for colour-blind eyes.
+// Hue, saturation, and the lightness in light and dark. Hues differ in lightness too, for colour-blind eyes; the text on each
+// shade has a contrast of at least 4.5.
 const SHADES = [
-  [220, 12, 84, 30], [88, 50, 68, 32], [24, 72, 76, 36], [42, 82, 66, 34], [250, 40, 84, 38],
-  [212, 78, 70, 42], [174, 46, 60, 32], [284, 52, 78, 42], [338, 42, 84, 38],
-  [48, 46, 80, 36], [0, 0, 78, 34], [296, 48, 80, 42],
+  [220, 12, 84, 30], [88, 50, 68, 27], [24, 72, 76, 31], [42, 82, 66, 24], [250, 40, 84, 38],
+  [212, 78, 70, 42], [174, 46, 60, 27], [284, 52, 78, 42], [338, 42, 84, 38],
+  [48, 46, 80, 27], [0, 0, 78, 34], [296, 48, 80, 40],
 ];
 
 const theme = { dark: false, ink: '', faint: '', line: '', accent: '', back: '', panel: '' };
@@ -15,7 +16,7 @@ const theme = { dark: false, ink: '', faint: '', line: '', accent: '', back: '',
 /** Reads the colours of the style sheet. */
 function readTheme() {
   const style = getComputedStyle(document.documentElement);
-  for (const name of ['ink', 'faint', 'line', 'accent', 'back', 'panel', 'match']) theme[name] = style.getPropertyValue(`--${name}`).trim();
+  for (const name of ['ink', 'faint', 'line', 'accent', 'back', 'panel', 'match', 'gpu', 'memory', 'wait']) theme[name] = style.getPropertyValue(`--${name}`).trim();
   theme.dark = style.getPropertyValue('--dark').trim() === '1';
   shades.clear();
 }
@@ -66,12 +67,17 @@ const SMALL = '11px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", s
 
 let characterWidth = 0;
 
-/** Draws text cut to a width, in the fixed-width font. */
-function drawLabel(context, texts, x, y, width) {
+/** Draws text cut to a width, in the fixed-width font: the first of several that fits, otherwise the last one, cut at its end or
+ *  in its middle. Of a kernel, the end says more. */
+function drawLabel(context, texts, x, y, width, middle) {
   if (!characterWidth) characterWidth = context.measureText('0123456789').width / 10;
   const room = Math.floor(width / characterWidth);
   if (room < 3) return;
-  const fitting = texts.find(text => text.length <= room);
-  const text = fitting || `${texts[texts.length - 1].slice(0, room - 1)}…`;
-  context.fillText(text, x, y);
+  const last = texts[texts.length - 1];
+  context.fillText(texts.find(text => text.length <= room) || (middle && room > 5 ? cutMiddle(last, room) : `${last.slice(0, room - 1)}…`), x, y);
+}
+
+function cutMiddle(text, room) {
+  const begin = Math.floor((room - 1) / 4);
+  return `${text.slice(0, begin)}…${text.slice(text.length - (room - 1 - begin))}`;
 }

@@ -2,13 +2,14 @@
 
 const ROW = 20;
 const FOLDED_ROW = 6;
+const MATCH_INK = '#1a1a1a';
+const DIM = 0.35;
 
 class FlameGraph {
   constructor(app) {
     this.app = app;
-    this.open = new Set();
     this.canvas = element('canvas', { tabindex: '0', 'aria-label': 'Flame graph', class: 'graph' });
-    this.crumbs = element('div', { class: 'crumbs' });
+    this.crumbs = element('nav', { class: 'crumbs', 'aria-label': 'Path of the zoom' });
     this.scroll = element('div', { class: 'scroll' }, this.canvas);
     this.controls = element('div', { class: 'controls' });
     this.message = element('p', { class: 'message', hidden: true });
@@ -28,9 +29,10 @@ class FlameGraph {
     const { by, view, fold } = state.values;
     const weight = this.app.weight();
     const sums = this.app.sums(weight.id);
-    const key = JSON.stringify([this.app.sumsKey(weight.id), by, view, fold, [...this.open]]);
+    const open = state.values.open || [];
+    const key = JSON.stringify([this.app.sumsKey(weight.id), by, view, fold, open]);
     if (key !== this.built) {
-      this.tree = new FlameTree(recording, sums, { byFunction: by === 'function', bottomUp: view === 'up', fold, open: this.open });
+      this.tree = new FlameTree(recording, sums, { byFunction: by === 'function', bottomUp: view === 'up', fold, open: new Set(open) });
       this.built = key;
       this.matchKey = null;
     }
@@ -39,6 +41,19 @@ class FlameGraph {
     this.match();
     this.drawControls();
     this.draw();
+    // Not where it was selected here: nothing moves under the pointer.
+    const selection = JSON.stringify(state.values.sel);
+    if (selection !== this.reached && this.boxes) this.reach();
+    this.reached = selection;
+  }
+
+  /** Scrolls to the largest frame of the selection. */
+  reach() {
+    const selected = this.selected();
+    if (!selected) return;
+    const [box] = this.boxes.filter(box => selected.has(box.node)).sort((a, b) => b.w - a.w);
+    const { scrollTop, clientHeight } = this.scroll;
+    if (box && (box.y < scrollTop || box.y + box.h > scrollTop + clientHeight)) this.scroll.scrollTop = Math.max(0, box.y - clientHeight / 3);
   }
 
   /** The node of the graph that shows a node of the call tree. */
@@ -55,10 +70,10 @@ class FlameGraph {
     if (query === this.matchKey) return;
     this.matchKey = query;
     this.matches = null;
-    this.app.searchError = '';
+    this.searchError = '';
     if (!query) return;
     const test = matcher(query);
-    this.app.searchError = test.error || '';
+    this.searchError = test.error || '';
     const matching = new Map();
     this.matches = { nodes: new Set(), total: 0, count: 0 };
     const visit = (node, inside) => {
@@ -82,20 +97,16 @@ class FlameGraph {
   drawControls() {
     const { state, recording } = this.app;
     const { by, view, fold, weight } = state.values;
-    const choice = (label, name, options) => element('span', { class: 'choice' }, element('label', {}, label),
+    const choice = (label, name, options) => element('span', { class: 'choice', role: 'group', 'aria-label': label }, element('span', { class: 'label' }, label),
       ...options.map(([value, text]) => element('button', { 'aria-pressed': String(value === name.current), 'data-value': value,
         onclick: () => state.set({ [name.key]: value, ...name.also }) }, text)));
     const weights = recording.weights.map(weight => [weight.id, weight.label]);
-    const folds = element('label', { class: 'check' },
-      element('input', { type: 'checkbox', checked: fold, onchange: event => {
-        this.open.clear();
-        state.set({ fold: event.target.checked });
-      } }), 'fold plumbing');
-    this.controls.replaceChildren(
+    keepFocus(this.controls,
       choice('weight', { key: 'weight', current: this.weight.id }, weights),
       choice('by', { key: 'by', current: by }, [['line', 'line'], ['function', 'function']]),
-      choice('view', { key: 'view', current: view, also: { zoom: null } }, [['down', 'top-down'], ['up', 'bottom-up']]),
-      folds, element('span', { class: 'faint' }, this.app.rangeNote(this.weight.id)), element('span', { class: 'grow' }), this.found(), this.legend);
+      choice('view', { key: 'view', current: view, also: { zoom: null, open: null } }, [['down', 'top-down'], ['up', 'bottom-up']]),
+      choice('fold', { key: 'fold', current: fold, also: { open: null } }, [['plumbing', 'plumbing'], ['mine', 'all but my code'], ['none', 'nothing']]),
+      ...this.app.rangeNotes([this.weight.id]), element('span', { class: 'grow' }), this.found(), this.legend);
     const shown = new Set();
     const visit = node => {
       if (node.parent && node.key !== FOLDED) shown.add(this.tree.family(node));
@@ -105,12 +116,12 @@ class FlameGraph {
     this.legend.replaceChildren(...[...shown].sort((a, b) => a - b).map(family => element('span', {},
       element('i', { style: { background: middleColour(family) } }), this.familyLabel(family))));
     const crumbs = [];
-    for (let node = this.zoomed; node; node = node.parent) crumbs.unshift(node);
-    this.crumbs.hidden = crumbs.length < 2;
-    this.crumbs.replaceChildren(...crumbs.filter(node => node.key !== FOLDED).flatMap((node, index) => [
-      index ? element('span', { class: 'faint' }, '›') : null,
-      element('button', { title: this.tree.name(node).slice(0, 400), onclick: () => this.zoomTo(node) }, shorten(this.tree.label(node), 40)),
-    ].filter(Boolean)));
+    for (let node = this.zoomed; node; node = node.parent) if (node.key !== FOLDED) crumbs.unshift(node);
+    const crumb = node => element('button', { title: this.tree.name(node).slice(0, 400), 'aria-current': node === this.zoomed ? 'true' : 'false',
+      onclick: () => this.zoomTo(node) }, node === this.tree.root ? `all ${this.weight.what}` : shorten(this.tree.label(node), 40));
+    this.crumbs.replaceChildren(...crumbs.flatMap((node, index) => [index ? element('span', { class: 'faint', 'aria-hidden': 'true' }, '›') : null, crumb(node)].filter(Boolean)));
+    // One line, with its end in sight.
+    this.crumbs.scrollLeft = this.crumbs.scrollWidth;
   }
 
   /** Copies and allocations have one hue; which of the two is drawn depends on the weight. */
@@ -120,11 +131,11 @@ class FlameGraph {
 
   found() {
     const { matches, weight, tree } = this;
-    if (!matches) return element('span', { id: 'found' });
-    const text = this.app.searchError ? this.app.searchError
+    if (!matches) return element('span', { id: 'found', role: 'status' });
+    const text = this.searchError ? this.searchError
       : matches.nodes.size === 0 ? `no frame matches`
       : `matched ${formatAmount(matches.total, weight.measure)} of ${weight.what}, ${formatShare(matches.total, tree.root.total)}`;
-    return element('span', { id: 'found', class: 'found' }, text);
+    return element('span', { id: 'found', class: this.searchError ? 'found warn' : 'found', role: 'status' }, text);
   }
 
   draw() {
@@ -172,22 +183,20 @@ class FlameGraph {
     const gap = w > 3 ? 1 : w > 1 ? 0.4 : 0;
     context.fillStyle = node === tree.root ? theme.panel : matched ? theme.match : colour(tree.family(node), tree.name(node));
     if (node.key === FOLDED) context.fillStyle = theme.line;
-    context.globalAlpha = dim ? 0.35 : 1;
+    context.globalAlpha = dim ? DIM : 1;
     context.fillRect(x, y, Math.max(0.5, w - gap), h - 1);
     if (node.key !== FOLDED && w > 24) {
-      context.fillStyle = matched ? '#1a1a1a' : theme.ink;
+      context.globalAlpha = 1;
+      context.fillStyle = matched ? MATCH_INK : theme.ink;
       let room = w - 8;
       if (w > 330) {
         const amount = `${formatAmount(node.total, this.weight.measure)}  ${formatShare(node.total, tree.root.total)}`;
         context.textAlign = 'right';
-        context.globalAlpha = dim ? 0.3 : 0.7;
         context.fillText(amount, x + w - 6, y + h / 2);
         context.textAlign = 'left';
-        context.globalAlpha = dim ? 0.45 : 1;
         room -= amount.length * (characterWidth || 7) + 14;
       }
-      const name = node === tree.root ? `all ${this.weight.what}` : tree.text(node);
-      drawLabel(context, node === tree.root ? [name] : [name, tree.label(node)], x + 4, y + h / 2, room);
+      drawLabel(context, node === tree.root ? [`all ${this.weight.what}`] : tree.texts(node), x + 4, y + h / 2, room, tree.family(node) === FAMILY.kernel);
     }
     context.globalAlpha = 1;
   }
@@ -245,8 +254,7 @@ class FlameGraph {
     const { node } = box;
     this.app.hideTip();
     if (node.key === FOLDED) {
-      this.open.add(pathKey(node.parent));
-      this.update();
+      this.app.state.set({ open: [...this.app.state.values.open || [], pathKey(node.parent)] });
     } else if (node === this.zoomed && node.parent) {
       this.zoomTo(node.parent);
     } else {
@@ -261,15 +269,10 @@ class FlameGraph {
     const sel = id === null ? this.app.state.values.sel
       : this.tree.bottomUp ? { kind: 'f', id: node.key } : { kind: 'n', id };
     // Bottom-up, only the outermost level can be found again from a node.
+    this.reached = JSON.stringify(sel);
     if (this.tree.bottomUp && node.parent && node.parent !== this.tree.root) return this.app.state.set({ sel });
+    this.scroll.scrollTop = 0;
     this.app.state.set({ zoom: id, sel });
-  }
-
-  /** Goes back one step. Returns whether there was one. */
-  back() {
-    if (!this.tree || this.zoomed === this.tree.root) return false;
-    this.zoomTo(this.zoomed.parent);
-    return true;
   }
 
   key(event) {
@@ -281,7 +284,7 @@ class FlameGraph {
       ArrowLeft: siblings[index - 1], ArrowRight: siblings[index + 1] }[event.key];
     if (event.key === 'Enter') this.zoomTo(selected);
     else if (next && next.parent && next.key !== FOLDED) {
-      this.app.state.set({ sel: this.tree.bottomUp ? { kind: 'f', id: next.key } : { kind: 'n', id: next.from } });
+      this.app.state.set({ sel: this.tree.bottomUp ? { kind: 'f', id: next.key } : { kind: 'n', id: next.from } }, 'keys');
     } else if (!event.key.startsWith('Arrow')) return;
     event.preventDefault();
   }
@@ -298,10 +301,6 @@ function matcher(query) {
     const expression = new RegExp(pattern[1], 'i');
     return name => expression.test(name);
   } catch (error) {
-    return Object.assign(() => false, { error: error.message });
+    return Object.assign(() => false, { error: error.message.replace(/^Invalid regular expression/, 'invalid regular expression') });
   }
-}
-
-function shorten(text, most) {
-  return text.length <= most ? text : `${text.slice(0, most - 1)}…`;
 }

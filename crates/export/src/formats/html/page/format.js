@@ -69,6 +69,17 @@ function printable(text) {
   return text.replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2066-\u2069]/g, '\ufffd');
 }
 
+function shorten(text, most) {
+  return text.length <= most ? text : `${text.slice(0, most - 1)}…`;
+}
+
+/** Replaces the children of an element. A button that had the focus has it again. */
+function keepFocus(parent, ...children) {
+  const active = parent.contains(document.activeElement) ? document.activeElement.dataset.value : undefined;
+  parent.replaceChildren(...children);
+  if (active !== undefined) [...parent.querySelectorAll('[data-value]')].find(child => child.dataset.value === active)?.focus();
+}
+
 /** Creates an element. Strings become text nodes, never markup. */
 function element(tag, properties, ...children) {
   const made = document.createElement(tag);

@@ -4,13 +4,15 @@ class App {
   constructor(recording) {
     this.recording = recording;
     this.cache = new Map();
-    this.root = Object.fromEntries(['head', 'findings', 'overview', 'tabs', 'view', 'details', 'tip'].map(id => [id, document.getElementById(id)]));
+    this.root = Object.fromEntries(['head', 'findings', 'overview', 'steps', 'tabs', 'view', 'details', 'tip'].map(id => [id, document.getElementById(id)]));
     this.state = new State(changes => this.changed(changes));
     this.applyTheme();
     this.overview = new Overview(this);
+    this.steps = new Steps(this);
     this.tabs = this.makeTabs();
+    this.showTabs();
     this.makeHead();
-    this.makeFindings();
+    this.findings = new Findings(this);
     document.addEventListener('keydown', event => this.key(event));
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.changed({ theme: '' }));
     this.changed({});
@@ -42,6 +44,23 @@ class App {
     ].filter(([,,, shown]) => shown !== 0 && shown !== false).map(([id, label, view]) => ({ id, label, view }));
   }
 
+  showTabs() {
+    const { tabs } = this;
+    const move = (event, index) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!step) return;
+      event.preventDefault();
+      event.stopPropagation();
+      const next = tabs[(index + step + tabs.length) % tabs.length];
+      this.state.set({ tab: next.id }, 'keys');
+      next.button.focus();
+    };
+    tabs.forEach((tab, index) => {
+      tab.button = element('button', { role: 'tab', id: `tab-${tab.id}`, 'aria-controls': 'view', onclick: () => this.state.set({ tab: tab.id }), onkeydown: event => move(event, index) }, tab.label);
+    });
+    this.root.tabs.replaceChildren(...tabs.map(tab => tab.button));
+  }
+
   makeHead() {
     const { head, wall } = this.recording;
     const { summary } = head;
@@ -49,7 +68,8 @@ class App {
     const started = head.unix_ns ? new Date(head.unix_ns / 1e6).toISOString().slice(0, 19).replace('T', ' ') : '';
     const matched = summary.ledger.find(sentence => sentence.startsWith('matched'));
     this.search = element('input', { type: 'search', placeholder: 'search: text or /regex/', 'aria-label': 'Search', title: 'Search frames and rows: text, or a regular expression between slashes (press /)',
-      oninput: event => this.state.set({ q: event.target.value }) });
+      oninput: event => this.state.set({ q: event.target.value }, 'q') });
+    this.searchError = element('span', { class: 'warn', role: 'alert', hidden: true });
     const filter = (key, label, options) => options.length < 2 ? null : element('select', { id: `filter-${key}`, 'aria-label': label,
       onchange: event => this.state.set({ [key]: event.target.value === '' ? null : Number(event.target.value) }) },
       element('option', { value: '' }, `all ${label}`), ...options.map(([value, text]) => element('option', { value: String(value) }, shorten(printable(text), 60))));
@@ -57,21 +77,14 @@ class App {
     this.filters = { process: filter('process', 'processes', head.processes.filter(process => working.has(process.id)).map(process => [process.id, `${process.name} ${process.pid}`])),
       device: filter('device', 'GPUs', summary.devices.filter(device => device.streams).map(device => [device.index, `GPU ${device.label}`])) };
     this.root.head.replaceChildren(...[
-      element('span', { class: 'brand' }, 'warpscope'),
+      element('h1', { class: 'brand' }, 'warpscope'),
       element('span', { class: 'command', title: command.slice(0, 2000) }, shorten(command, 400)),
       element('span', { class: 'faint', title: `${started} UTC, warpscope ${head.version}` }, [printable(head.host), formatTime(wall)].filter(Boolean).join('  ·  ')),
       matched ? element('span', { class: summary.unmatched_activities ? 'matched bad' : 'matched', title: printable(matched) }, printable(matched.split('  (')[0])) : null,
-      element('span', { class: 'grow' }), this.filters.process, this.filters.device, this.search,
-      element('button', { title: 'Keys', 'aria-label': 'Help', onclick: () => this.help() }, '?'),
+      element('span', { class: 'grow' }), this.filters.process, this.filters.device, this.searchError, this.search,
+      element('button', { title: 'Help: keys (press ?)', id: 'help', 'aria-label': 'Help', onclick: () => this.help() }, '?'),
       element('button', { title: 'Light or dark', id: 'theme', 'aria-label': 'Light or dark', onclick: () => this.state.set({ theme: theme.dark ? 'light' : 'dark' }) }, '◐'),
     ].filter(Boolean));
-  }
-
-  makeFindings() {
-    this.root.findings.replaceChildren(...findings(this).map(({ parts, warning, show }) => element('p', { class: warning ? 'warning' : '' },
-      element('span', { title: parts.map(part => Array.isArray(part) ? part[0] : part).join('').slice(0, 1000) },
-        ...parts.map(part => Array.isArray(part) ? element('b', {}, printable(part[0])) : printable(part))),
-      show ? element('button', { onclick: () => this.state.set(show) }, 'show') : null)));
   }
 
   applyTheme() {
@@ -90,10 +103,21 @@ class App {
     // A trace has calls, and often no stacks.
     const usual = this.recording.head.summary.mode.startsWith('trace') ? 'time' : 'flame';
     const current = this.tabs.find(tab => tab.id === (values.tab || usual)) || this.tabs[0];
-    this.root.tabs.replaceChildren(...this.tabs.map(tab => element('button', { role: 'tab', id: `tab-${tab.id}`, 'aria-selected': String(tab === current),
-      onclick: () => this.state.set({ tab: tab.id }) }, tab.label)));
+    for (const tab of this.tabs) {
+      tab.button.setAttribute('aria-selected', String(tab === current));
+      tab.button.tabIndex = tab === current ? 0 : -1;
+    }
+    this.root.view.setAttribute('aria-labelledby', `tab-${current.id}`);
+    const { error } = values.q ? matcher(values.q) : {};
+    this.searchError.textContent = error || '';
+    this.searchError.hidden = !error;
+    this.search.setAttribute('aria-invalid', String(!!error));
     if (this.root.view.firstChild !== current.view.root || this.root.view.children.length !== 1) this.root.view.replaceChildren(current.view.root);
-    this.overview.draw();
+    if (!changes || !this.current || 'range' in changes || 'theme' in changes) {
+      this.overview.draw();
+      this.steps.draw();
+    }
+    this.findings.update();
     current.view.update();
     this.current = current;
     this.drawDetails();
@@ -125,13 +149,29 @@ class App {
     return sums;
   }
 
-  /** What is inexact in a time range. */
-  rangeNote(id) {
-    const { range } = this.state.values;
-    if (!range) return '';
-    if (id !== 'gpu' && id !== 'cpu') return 'over the whole recording: this weight has no times';
-    const stride = this.recording.head.stride[id === 'cpu' ? 1 : 0];
-    return stride > 1 ? `estimated from 1 of ${formatCount(stride)} operations in the selected time` : 'in the selected time';
+  /** Says which numbers the time range and the filter apply to. `whole` is for numbers of the whole recording. */
+  rangeNotes(ids) {
+    const { range, process, device } = this.state.values;
+    const { weights, head } = this.recording;
+    const notes = [];
+    const not = text => notes.push(element('span', { class: 'warn' }, text));
+    for (const id of new Set(ids)) {
+      const weight = weights.find(weight => weight.id === id);
+      if (id === 'gpu' || id === 'cpu') {
+        const stride = head.stride[id === 'cpu' ? 1 : 0];
+        if (range && stride > 1) notes.push(element('span', { class: 'faint' }, `estimated from 1 of ${formatCount(stride)} ${id === 'cpu' ? 'samples' : 'operations'}`));
+      } else if (weight || id === 'whole') {
+        const what = ids.length > 1 && weight ? `${weight.label}: ` : '';
+        if (range) not(`${what}of the whole recording, not of the selected time`);
+        if (id !== 'whole' && (device !== null || (process !== null && /^(idle|stall|memory)/.test(id)))) not(`${what}of all processes and GPUs`);
+      }
+    }
+    return notes;
+  }
+
+  /** The share of the strip's time in which a GPU was busy, in the selected time. */
+  span() {
+    return this.state.values.range || [0, this.recording.wall];
   }
 
   /** Why a flame graph is empty, and what to do. */
@@ -158,19 +198,22 @@ class App {
       const hint = this.current.id === 'time' ? 'Click an operation to see its call path. W/S zoom, A/D pan, wheel zooms, drag pans.'
         : this.current.id === 'flame' ? 'Click a frame to zoom and select it, Esc goes back, / searches. Drag over the strip above to select a time range.'
         : 'Click a row to select it, double-click to show it in the flame graph.';
-      this.root.details.replaceChildren(element('div', { class: 'line faint' }, hint));
+      this.root.details.replaceChildren(element('div', { class: 'line faint hint' }, hint));
       return;
     }
     this.root.details.replaceChildren(...lines);
   }
 
-  showTip(event, lines) {
+  /** Shows a box beside the pointer, or above an element that it must not cover. */
+  showTip(event, lines, above) {
     const { tip } = this.root;
     tip.replaceChildren(...lines.map(line => element('div', {}, shorten(line, 900))));
     tip.hidden = false;
     const { width, height } = tip.getBoundingClientRect();
     tip.style.setProperty('left', `${Math.max(4, Math.min(event.clientX + 14, innerWidth - width - 8))}px`);
-    tip.style.setProperty('top', `${event.clientY + 18 + height > innerHeight ? Math.max(4, event.clientY - height - 12) : event.clientY + 18}px`);
+    const top = above && above.getBoundingClientRect().top - height - 6;
+    if (above && top > 0) tip.style.setProperty('top', `${top}px`);
+    else tip.style.setProperty('top', `${event.clientY + 18 + height > innerHeight ? Math.max(4, event.clientY - height - 12) : event.clientY + 18}px`);
   }
 
   hideTip() {
@@ -200,87 +243,29 @@ class App {
     }
   }
 
-  /** Esc goes back one step: search, zoom, selection, time range. */
+  /** Esc undoes one action, as the browser's Back does. In a page that was opened with a view, it then clears that. */
   escape(typing) {
-    const { q, sel, range } = this.state.values;
+    const { q, sel, zoom, range } = this.state.values;
     this.hideTip();
     if (typing && !q) this.search.blur();
-    else if (q) this.state.set({ q: '' });
-    else if (this.current.view.back && this.current.view.back()) return;
-    else if (sel) this.state.set({ sel: null });
-    else if (range) this.state.set({ range: null });
+    else if (this.state.undo()) return;
+    else if (q) this.state.clear({ q: '' });
+    else if (zoom !== null) this.state.clear({ zoom: null });
+    else if (sel) this.state.clear({ sel: null });
+    else if (range) this.state.clear({ range: null });
   }
 
   help() {
-    const rows = [['/', 'search: text, or /regular expression/'], ['Esc', 'back: search, zoom, selection, time range'], ['1 … 9', 'tabs'],
-      ['arrows, Enter', 'move in the flame graph and in tables, zoom'], ['W S A D', 'zoom and pan the timeline; the wheel zooms, dragging pans'],
-      ['drag over the strip', 'select a time range for all tabs; double-click clears it'], ['Shift + drag', 'the same in the timeline'], ['?', 'this help']];
-    const dialog = element('dialog', { onclose: () => dialog.remove() },
+    const rows = [['/', 'search: text, or /regular expression/'], ['Esc', "undo the last action; the browser's Back does the same"], ['1 … 9', 'tabs'],
+      ['arrows, Enter', 'move among tabs, steps, rows and frames; zoom'], ['W S A D', 'zoom and pan the timeline; the wheel zooms, dragging pans'],
+      ['drag over the strips', 'select a time range for all tabs; double-click clears it. A click on a step selects its time'], ['Shift + drag', 'the same in the timeline'], ['?', 'this help']];
+    const dialog = element('dialog', { 'aria-label': 'Help', onclose: () => dialog.remove() },
       element('table', {}, ...rows.map(([key, text]) => element('tr', {}, element('td', {}, element('kbd', {}, key)), element('td', {}, text)))),
       element('p', { class: 'faint' }, 'The address of this page contains the view: copy it to share what you see.'),
       element('form', { method: 'dialog' }, element('button', {}, 'close')));
     document.body.append(dialog);
     dialog.showModal();
   }
-}
-
-/** What the first screen says: one line each. */
-function findings(app) {
-  const { recording } = app;
-  const { summary, stride, seen } = recording.head;
-  const lines = [];
-  const warn = (text, show) => lines.push({ warning: true, parts: [text], show });
-  if (summary.no_gpu_work) warn(`No GPU work was recorded: ${summary.no_gpu_work}`);
-  const working = summary.devices.filter(device => device.streams);
-  for (const device of working.slice(0, 4)) {
-    const parts = [[`GPU ${device.label}`], device.name ? ` (${device.name})` : '', ' busy ', [formatShare(device.busy_ns, summary.wall_ns)], ' of ',
-      formatTime(summary.wall_ns)];
-    if (device === working[0] && summary.launches) {
-      parts.push(`  ·  ${formatCounted(summary.launches, 'launch', 'launches')} (${formatCount(summary.launches_per_second)} per second${summary.launch_each_ns ? `, ${formatTime(summary.launch_each_ns)} each` : ''})`);
-      if (summary.host_waits) parts.push(`  ·  host threads waited ${formatTime(summary.host_wait_ns)} for the GPU in ${formatCounted(summary.host_waits, 'call', 'calls')}`);
-    }
-    lines.push({ parts });
-  }
-  if (working.length > 4) lines.push({ parts: [`and ${working.length - 4} more GPUs`], show: { tab: 'devices' } });
-  for (const finding of summary.findings || []) {
-    lines.push({ parts: [[finding.title], finding.advice ? `  ·  try: ${finding.advice}` : ''], show: showFinding(recording, finding) });
-  }
-  const top = recording.gpu.node.length ? byFrame(app, FAMILY.kernel, recording.sums('gpu', null, { process: null, device: null })).sort((a, b) => b.total - a.total)[0] : null;
-  if (top) {
-    lines.push({ parts: ['top kernel ', [shorten(workName(anyGpu(printable(recording.names[recording.label[top.sel.id]]))), 90)],
-      `: ${formatShare(top.share, 1)} of GPU time, ${formatTime(top.total)} in ${formatCounted(top.count, 'run', 'runs')}`],
-      show: { tab: 'flame', weight: 'gpu', view: 'down', sel: top.sel, zoom: null } });
-  }
-  const busiest = summary.top_functions[0];
-  if (busiest) {
-    // A function has no line; its frames do.
-    const frame = recording.names.findIndex(name => name.replace(/:\d+\)$/, ')') === busiest.name);
-    lines.push({ parts: ['top function on the CPU ', [shorten(busiest.name, 90)], `: ${formatTime(busiest.ns)} of ${formatTime(summary.cpu_time_ns)}`],
-      show: frame > 0 && recording.cpu.node.length ? { tab: 'flame', weight: 'cpu', view: 'down', sel: { kind: 'f', id: frame }, zoom: null } : null });
-  }
-  if (summary.dump) {
-    lines.unshift({ parts: [`dump of the last ${formatTime(summary.dump.at_ns)}: `, [printable(summary.dump.text)]], show: { tab: 'time' } });
-    if (summary.dump.full) warn('The window is shorter than requested: the buffer was full (--last-size).');
-  }
-  if (summary.cut_off) warn('The recording is incomplete: it ends before the program did.');
-  if (summary.unmatched_activities) warn(summary.ledger[0], { tab: 'ledger' });
-  for (const note of summary.notes.slice(0, 3)) warn(note);
-  ['GPU operations', 'CPU samples', 'waits', 'off-CPU intervals', 'calls'].forEach((what, index) => {
-    if (stride[index] > 1) {
-      warn(`The timeline and time ranges show 1 of ${formatCount(stride[index])} of the ${formatCount(seen[index])} ${what}. Sums over the whole recording are exact.`);
-    }
-  });
-  return lines;
-}
-
-/** The view that shows the evidence of a finding. */
-function showFinding(recording, { kind, place }) {
-  const frame = place ? recording.names.indexOf(place.frame) : -1;
-  const sel = frame > 0 ? { kind: 'f', id: frame } : null;
-  if ((kind === 'gpu-idle' || kind === 'start') && recording.idle.node.length) return { tab: 'flame', weight: 'idle', view: 'down', zoom: null, range: null, sel };
-  if (kind === 'memory-peak') return { tab: 'flame', weight: 'memory-peak', view: 'down', zoom: null, range: null, sel };
-  if (kind === 'imbalance') return { tab: 'devices' };
-  return sel ? { tab: 'flame', weight: 'gpu', view: 'down', zoom: null, sel } : null;
 }
 
 /** The lines about the selection at the bottom. */
@@ -367,7 +352,7 @@ function describeOperation(recording, index) {
 class Ledger {
   constructor(app) {
     this.app = app;
-    this.root = element('div', { class: 'ledger' });
+    this.root = element('div', { class: 'ledger', tabindex: '0', role: 'group', 'aria-label': 'Ledger' });
   }
 
   update() {

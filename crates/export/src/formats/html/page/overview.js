@@ -7,7 +7,7 @@ const MOST_STRIPS = 8;
 class Overview {
   constructor(app) {
     this.app = app;
-    this.canvas = element('canvas', { 'aria-label': 'Utilisation over time: drag to select a time range' });
+    this.canvas = element('canvas', { tabindex: '0', role: 'img' });
     this.note = element('span', { class: 'range' });
     app.root.overview.replaceChildren(this.canvas, this.note);
     this.rows = this.makeRows();
@@ -15,6 +15,7 @@ class Overview {
     this.canvas.addEventListener('pointermove', event => this.move(event));
     this.canvas.addEventListener('pointerup', event => this.end(event));
     this.canvas.addEventListener('pointerleave', () => this.app.hideTip());
+    this.canvas.addEventListener('keydown', event => this.key(event));
     this.canvas.addEventListener('dblclick', () => this.app.state.set({ range: null }));
     new ResizeObserver(() => this.draw()).observe(this.canvas.parentElement);
   }
@@ -40,6 +41,17 @@ class Overview {
       rows.push({ label: 'CPU', cpus: most, family: FAMILY.native, most: most * interval, values: overviewCpu });
     }
     return rows;
+  }
+
+  /** The mean of a row in the selected time. */
+  share({ values }) {
+    const { interval_ns: interval } = this.app.recording.head.overview;
+    const [from, to] = this.app.span();
+    let sum = 0;
+    for (let bin = Math.max(0, Math.floor(from / interval)); bin < values.length && bin * interval < to; bin++) {
+      sum += values[bin] * Math.max(0, Math.min(to, (bin + 1) * interval) - Math.max(from, bin * interval)) / interval;
+    }
+    return sum / (to - from || 1);
   }
 
   width() {
@@ -69,7 +81,7 @@ class Overview {
       context.fillRect(STRIP_LABEL, y, this.width(), STRIP);
       context.fillStyle = theme.ink;
       context.fillText(row.label, 0, y + STRIP / 2);
-      const share = row.values.reduce((sum, value) => sum + value, 0) / (wall || 1);
+      const share = this.share(row);
       context.fillStyle = theme.faint;
       context.textAlign = 'right';
       context.fillText(row.cpus ? `${share.toFixed(1)} CPUs` : formatShare(share, 1), STRIP_LABEL - 8, y + STRIP / 2);
@@ -97,6 +109,8 @@ class Overview {
       context.lineWidth = 1.5;
       context.strokeRect(a, 1, Math.max(1, b - a), height - 18);
     }
+    this.canvas.setAttribute('aria-label', `Utilisation: ${this.rows.map(row => `${row.label} ${row.cpus ? `${this.share(row).toFixed(1)} CPUs` : formatShare(this.share(row), 1)}`).join(', ')}. ` +
+      'Drag to select a time range; the arrow keys move it, + and - change its length.');
     const parts = [];
     const shown = this.app.state.values.range;
     if (shown) {
@@ -104,6 +118,20 @@ class Overview {
         element('button', { onclick: () => this.app.state.set({ range: null }) }, 'show all'));
     }
     this.note.replaceChildren(...parts);
+  }
+
+  key(event) {
+    const { wall } = this.app.recording;
+    const { range } = this.app.state.values;
+    const [from, to] = range || [0, wall], span = to - from;
+    const [first, last] = { ArrowLeft: [from - span / 4, to - span / 4], ArrowRight: [from + span / 4, to + span / 4],
+      '+': [from + span / 4, to - span / 4], '-': [from - span / 2, to + span / 2] }[event.key] || [];
+    if (first === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const next = [Math.max(0, first), Math.min(wall, last)].map(Math.round);
+    if (next[1] - next[0] >= wall) this.app.state.set({ range: null, window: null }, 'range');
+    else if (next[0] < next[1]) this.app.state.set({ range: next, window: null }, 'range');
   }
 
   start(event) {
@@ -119,7 +147,7 @@ class Overview {
       if (!row || event.offsetX < STRIP_LABEL) return this.app.hideTip();
       const value = row.values[Math.min(row.values.length - 1, Math.floor(time / this.app.recording.head.overview.interval_ns))];
       const share = value / this.app.recording.head.overview.interval_ns;
-      return this.app.showTip(event, [`${row.label} at ${formatTime(time)}`, row.cpus ? `${share.toFixed(2)} CPUs busy` : `${formatShare(share, 1)} busy`]);
+      return this.app.showTip(event, [`${row.label} at ${formatTime(time)}`, row.cpus ? `${share.toFixed(2)} CPUs busy` : `${formatShare(share, 1)} busy`], this.canvas);
     }
     this.dragged = [Math.min(this.from, time), Math.max(this.from, time)];
     this.draw();

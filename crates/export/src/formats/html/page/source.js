@@ -27,7 +27,7 @@ class Source {
     let last = 0;
     const rows = [];
     for (const line of file.lines) {
-      if (last && line.line !== last + 1) rows.push(element('div', { class: 'gap', role: 'row' }, '⋯'));
+      if (last && line.line !== last + 1) rows.push(element('div', { class: 'gap', role: 'row' }, element('span', { role: 'cell' }, '⋯')));
       last = line.line;
       rows.push(this.row(line, most, test && test(line.text || '')));
     }

@@ -6,45 +6,53 @@ class Table {
   /** `make` returns { columns, rows, note }; a column has key, label, kind, and bar if its share is drawn. */
   constructor(app, name, make) {
     Object.assign(this, { app, name, make, sort: null });
-    this.head = element('div', { class: 'row heading', role: 'row' });
-    this.body = element('div', { class: 'rows' });
-    this.scroll = element('div', { class: 'scroll table', role: 'table', tabindex: '0' }, this.head, this.body);
-    this.note = element('span', { class: 'faint' });
+    this.head = element('div', { class: 'row heading', role: 'row', 'aria-rowindex': '1' });
+    this.body = element('div', { class: 'rows', role: 'rowgroup' });
+    this.scroll = element('div', { class: 'scroll table', role: 'grid', tabindex: '0', 'aria-label': name },
+      element('div', { role: 'rowgroup', class: 'headings' }, this.head), this.body);
+    this.note = element('span', { class: 'faint', role: 'status' });
+    this.ranged = element('span', { class: 'ranged' });
     this.message = element('p', { class: 'message', hidden: true });
     this.copy = element('button', { onclick: () => this.copyCsv() }, 'copy as CSV');
     this.root = element('div', { class: 'tab' },
-      element('div', { class: 'controls' }, this.note, element('span', { class: 'grow' }), this.copy), this.message, this.scroll);
+      element('div', { class: 'controls' }, this.note, this.ranged, element('span', { class: 'grow' }), this.copy), this.message, this.scroll);
     this.scroll.addEventListener('scroll', () => this.draw());
     this.scroll.addEventListener('keydown', event => this.key(event));
     new ResizeObserver(() => this.draw()).observe(this.scroll);
   }
 
   update() {
-    const { columns, rows, note } = this.make();
+    const { columns, rows, note, weights } = this.make();
     this.columns = columns;
     const { q } = this.app.state.values;
     const test = q ? matcher(q) : null;
+    this.ranged.replaceChildren(...this.app.rangeNotes(weights || []));
     this.all = rows.length;
     this.rows = test ? rows.filter(row => columns.some(column => column.kind === 'text' && test(String(row[column.search || column.key])))) : rows;
     this.sort = this.sort || { key: (columns.find(column => column.bar) || columns[0]).key, down: true };
     const { key, down } = this.sort;
     const order = (a, b, by) => a[by] < b[by] ? -1 : a[by] > b[by] ? 1 : 0;
-    const { key: name } = columns.find(column => column.kind === 'text');
+    this.first = columns.findIndex(column => column.kind === 'text');
+    const { key: name } = columns[this.first];
     this.rows.sort((a, b) => (down ? order(b, a, key) : order(a, b, key)) || order(a, b, name));
     this.most = Object.fromEntries(columns.filter(column => column.bar).map(column =>
       [column.key, rows.reduce((most, row) => Math.max(most, row[column.key]), 0)]));
     const shown = test ? `${formatCount(this.rows.length)} of ${formatCounted(this.all, 'row', 'rows')}` : formatCounted(this.all, 'row', 'rows');
     this.note.textContent = [shown, note].filter(Boolean).join(' · ');
-    this.scroll.style.setProperty('--columns', columns.map(column => column.kind === 'text' ? 'minmax(120px, 1fr)' : `${column.width || 104}px`).join(' '));
-    this.head.replaceChildren(...columns.map(column => element('button', { role: 'columnheader', class: column.kind === 'text' ? '' : 'number',
-      'aria-sort': column.key === key ? (down ? 'descending' : 'ascending') : 'none',
-      onclick: () => {
+    const width = column => column.kind === 'text' ? 'minmax(120px, 1fr)' : `${column.width || 104}px`;
+    this.scroll.style.setProperty('--columns', columns.map(width).join(' '));
+    // On a narrow screen the name comes first, and stays.
+    this.scroll.style.setProperty('--narrow', ['170px', ...columns.filter((_, index) => index !== this.first).map(column => column.kind === 'text' ? '200px' : width(column))].join(' '));
+    this.scroll.setAttribute('aria-rowcount', String(this.rows.length + 1));
+    keepFocus(this.head, ...columns.map((column, index) => element('span', { role: 'columnheader', class: index === this.first ? 'first' : '',
+      'aria-sort': column.key === key ? (down ? 'descending' : 'ascending') : 'none' },
+      element('button', { class: column.kind === 'text' ? '' : 'number', 'data-value': column.key, onclick: () => {
         this.sort = { key: column.key, down: column.key === key ? !down : column.kind !== 'text' };
         this.update();
-      } }, `${column.label}${column.key === key ? (down ? ' ↓' : ' ↑') : ''}`)));
+      } }, `${column.label}${column.key === key ? (down ? ' ↓' : ' ↑') : ''}`))));
     this.message.hidden = this.rows.length > 0;
     this.scroll.hidden = !this.message.hidden;
-    this.message.textContent = test && this.all ? `No row matches “${q}”. ` : 'Nothing in this time range or filter.';
+    this.message.textContent = test && test.error ? `${test.error}. ` : test && this.all ? `No row matches “${q}”. ` : 'Nothing in this time range or filter. ';
     if (test && this.all) this.message.append(element('button', { onclick: () => this.app.state.set({ q: '' }) }, 'clear the search'));
     this.body.style.setProperty('height', `${this.rows.length * TABLE_ROW}px`);
     this.drawnFrom = -1;
@@ -65,16 +73,16 @@ class Table {
   row(row, index) {
     const { sel } = this.app.state.values;
     const selected = sel && row.sel && sel.kind === row.sel.kind && sel.id === row.sel.id;
-    const made = element('div', { class: `row${selected ? ' selected' : ''}`, role: 'row', style: { top: `${index * TABLE_ROW}px` } },
-      ...this.columns.map(column => this.cell(row, column)));
+    const made = element('div', { class: `row${selected ? ' selected' : ''}`, role: 'row', 'aria-rowindex': String(index + 2), 'aria-selected': String(!!selected),
+      style: { top: `${index * TABLE_ROW}px` } }, ...this.columns.map((column, at) => this.cell(row, column, at)));
     if (row.sel) made.addEventListener('click', () => this.app.state.set({ sel: selected ? null : row.sel }));
     if (row.sel) made.addEventListener('dblclick', () => this.app.showFlame(row.sel));
     return made;
   }
 
-  cell(row, column) {
+  cell(row, column, at) {
     const value = row[column.key];
-    const cell = element('span', { role: 'cell', class: column.kind === 'text' ? 'text' : 'number' });
+    const cell = element('span', { role: 'gridcell', class: `${column.kind === 'text' ? 'text' : 'number'}${at === this.first ? ' first' : ''}` });
     if (column.bar && this.most[column.key]) {
       cell.append(element('i', { class: `bar ${column.bar}`, style: { width: `${100 * value / this.most[column.key]}%` } }));
     }
@@ -96,7 +104,7 @@ class Table {
     const index = this.rows.indexOf(row), top = index * TABLE_ROW;
     if (top < this.scroll.scrollTop) this.scroll.scrollTop = top;
     if (top + 2 * TABLE_ROW > this.scroll.scrollTop + this.scroll.clientHeight) this.scroll.scrollTop = top + 2 * TABLE_ROW - this.scroll.clientHeight;
-    this.app.state.set({ sel: row.sel });
+    this.app.state.set({ sel: row.sel }, 'keys');
   }
 
   csv() {
@@ -157,7 +165,7 @@ function byFrame({ recording }, family, sums) {
     let row = rows.get(frame);
     if (!row) {
       const name = anyGpu(recording.names[frame]);
-      rows.set(frame, row = { name, label: workName(name), total: 0, count: 0, max: 0, bytes: 0, sel: { kind: 'f', id: frame } });
+      rows.set(frame, row = { name, label: workName(name), shown: recording.ambiguous.has(frame) && recording.distinct.get(frame) || workName(name), total: 0, count: 0, max: 0, bytes: 0, sel: { kind: 'f', id: frame } });
     }
     row.total += sums.self[node];
     row.count += sums.count[node];
@@ -173,8 +181,8 @@ function kernelTable(app) {
   return { columns: [
     { key: 'total', label: 'time', kind: 'time', bar: 'gpu', width: 130 }, { key: 'share', label: 'of GPU time', kind: 'share', width: 104 },
     { key: 'count', label: 'runs', kind: 'count', width: 90 }, { key: 'mean', label: 'mean', kind: 'time', width: 90 },
-    { key: 'max', label: 'max', kind: 'time', width: 90 }, { key: 'label', label: 'kernel', kind: 'text' },
-  ], rows: byFrame(app, FAMILY.kernel, app.sums('gpu')), note: app.rangeNote('gpu') };
+    { key: 'max', label: 'max', kind: 'time', width: 90 }, { key: 'shown', search: 'label', label: 'kernel', kind: 'text' },
+  ], rows: byFrame(app, FAMILY.kernel, app.sums('gpu')), weights: ['gpu'] };
 }
 
 function copyTable(app) {
@@ -183,7 +191,7 @@ function copyTable(app) {
     { key: 'count', label: 'count', kind: 'count', width: 90 }, { key: 'bytes', label: 'bytes', kind: 'bytes', width: 100 },
     { key: 'rate', label: 'rate', kind: 'rate', width: 120 }, { key: 'mean', label: 'mean', kind: 'time', width: 90 },
     { key: 'max', label: 'max', kind: 'time', width: 90 }, { key: 'label', label: 'copy or memset', kind: 'text' },
-  ], rows: byFrame(app, FAMILY.memory, app.sums('gpu')), note: app.rangeNote('gpu') };
+  ], rows: byFrame(app, FAMILY.memory, app.sums('gpu')), weights: ['gpu'] };
 }
 
 function pathTable(app) {
@@ -200,7 +208,7 @@ function pathTable(app) {
     { key: 'total', label: 'time', kind: 'time', bar: 'gpu', width: 130 }, { key: 'share', label: 'of GPU time', kind: 'share', width: 104 },
     { key: 'count', label: 'count', kind: 'count', width: 90 }, { key: 'mean', label: 'mean', kind: 'time', width: 90 },
     { key: 'path', label: 'call path', kind: 'text' },
-  ], rows, note: app.rangeNote('gpu') };
+  ], rows, weights: ['gpu'] };
 }
 
 /** Lines or functions: time in them on the CPU, and GPU time that they caused. */
@@ -212,10 +220,11 @@ function codeTable(app, byFunction) {
     if (!row) rows.set(key, row = { name: recording.names[key], gpu: 0, runs: 0, cpu: 0, self: 0, wait: 0, family: recording.family[frame], sel: { kind: 'f', id: key } });
     return row;
   };
+  const folded = { plumbing: recording.plumbing, mine: recording.foreign }[app.state.values.fold];
   const is = node => {
     const frame = recording.frame[node], family = recording.family[frame];
     if (family < FAMILY.python || family > FAMILY.system) return false;
-    if (app.state.values.fold && recording.plumbing[frame]) return false;
+    if (folded && folded[frame]) return false;
     return byFunction || recording.function[frame] !== frame;
   };
   const nested = node => {
@@ -244,8 +253,8 @@ function codeTable(app, byFunction) {
   if (has('cpu')) columns.push({ key: 'self', label: 'CPU self', kind: 'time', bar: 'cpu', width: 110 }, { key: 'cpu', label: 'CPU total', kind: 'time', bar: 'cpu', width: 110 });
   if (has('wait')) columns.push({ key: 'wait', label: 'waiting', kind: 'time', bar: 'wait', width: 110 });
   columns.push({ key: 'name', label: byFunction ? 'function' : 'line', kind: 'text' });
-  const folded = app.state.values.fold && byFunction ? 'without plumbing' : '';
-  return { columns, rows: [...rows.values()], note: [app.rangeNote('gpu'), folded].filter(Boolean).join(' · ') };
+  const without = folded && byFunction ? `without ${app.state.values.fold === 'mine' ? 'code of others' : 'plumbing'}` : '';
+  return { columns, rows: [...rows.values()], note: without, weights: all.map(({ id }) => id) };
 }
 
 /** Waits for the GPU, off-CPU intervals, and waits by reason. */
@@ -283,7 +292,7 @@ function waitTable(app) {
     { key: 'total', label: 'time', kind: 'time', bar: 'wait', width: 130 }, { key: 'count', label: 'waits', kind: 'count', width: 90 },
     { key: 'mean', label: 'mean', kind: 'time', width: 90 }, { key: 'max', label: 'max', kind: 'time', width: 90 },
     { key: 'name', label: 'wait', kind: 'text' }, { key: 'kind', label: 'kind', kind: 'text' },
-  ], rows: [...rows.values()] };
+  ], rows: [...rows.values()], weights: ['wait'] };
 }
 
 /** Traced calls by function. */
@@ -327,7 +336,7 @@ function processTable(app) {
     { key: 'cpu', label: 'CPU', kind: 'time', bar: 'cpu', width: 120 }, { key: 'pid', label: 'pid', kind: 'id', width: 90 },
     { key: 'start', label: 'from', kind: 'time', width: 90 }, { key: 'end', label: 'to', kind: 'time', width: 90 },
     { key: 'name', label: 'process', kind: 'text' },
-  ], rows: [...rows.values()], note: 'over the whole recording' };
+  ], rows: [...rows.values()], weights: ['whole'] };
 }
 
 function deviceTable(app) {
@@ -337,7 +346,7 @@ function deviceTable(app) {
     { key: 'time_ns', label: 'work', kind: 'time', width: 100 }, { key: 'streams', label: 'streams', kind: 'count', width: 90 },
     { key: 'kernels', label: 'kernels', kind: 'count', width: 90 }, { key: 'copies', label: 'copies', kind: 'count', width: 90 },
     { key: 'memsets', label: 'memsets', kind: 'count', width: 90 }, { key: 'name', label: 'device', kind: 'text' }, { key: 'uuid', label: 'UUID', kind: 'text' },
-  ], rows, note: 'over the whole recording; work adds up concurrent operations' };
+  ], rows, note: 'work adds up concurrent operations', weights: ['whole'] };
 }
 
 /** Who holds GPU memory, at its peak and at the end. */
@@ -358,7 +367,7 @@ function memoryTable(app) {
     { key: 'bytes', label: 'bytes', kind: 'bytes', bar: 'gpu', width: 120 }, { key: 'share', label: 'of held', kind: 'share', width: 84 },
     { key: 'count', label: 'count', kind: 'count', width: 90 }, { key: 'place', label: 'allocated by', kind: 'text' },
     { key: 'use', label: 'use', kind: 'text' }, { key: 'when', label: 'when', kind: 'text' }, { key: 'gpu', label: 'device', kind: 'text' },
-  ], rows, note: 'bytes held at one time' };
+  ], rows, note: 'bytes held at one time', weights: ['whole'] };
 }
 
 /** How kernels fill the device, and what limits them. */
@@ -371,7 +380,7 @@ function occupancyTable(app) {
     { key: 'limiter', label: 'limited by', kind: 'text' }, { key: 'used', label: 'SMs used', kind: 'share', width: 96 },
     { key: 'waves', label: 'waves', kind: 'id', width: 90 }, { key: 'full', label: 'waves full', kind: 'share', width: 96 },
     { key: 'needs', label: 'grid and block', kind: 'text' }, { key: 'device', label: 'GPU', kind: 'id', width: 70 },
-  ], rows, note: 'the warps that a multiprocessor can hold, by registers, shared memory and block size' };
+  ], rows, note: 'the warps that a multiprocessor can hold, by registers, shared memory and block size', weights: ['whole'] };
 }
 
 /** The lines of kernels, and why their warps waited there. */
@@ -386,7 +395,7 @@ function stallTable(app) {
     { key: 'samples', label: 'samples', kind: 'count', width: 90 }, { key: 'line', label: 'line', kind: 'text' },
     { key: 'stall', label: 'stall', kind: 'text' }, { key: 'stall_share', label: 'of line', kind: 'share', width: 76 },
     { key: 'meaning', label: 'meaning', kind: 'text' }, { key: 'kernel', label: 'kernel', kind: 'text' },
-  ], rows, note: "each kernel's exact time, divided among its lines by samples" };
+  ], rows, note: "each kernel's exact time, divided among its lines by samples", weights: ['whole'] };
 }
 
 /** What each GPU waited for while it was idle. */
@@ -408,5 +417,5 @@ function idleTable(app) {
     { key: 'ns', label: 'idle', kind: 'time', bar: 'wait', width: 120 }, { key: 'share', label: 'of recording', kind: 'share', width: 104 },
     { key: 'place', label: 'code', kind: 'text' }, { key: 'cause', label: 'what the feeding thread did', kind: 'text' },
     { key: 'phase', label: 'when', kind: 'text' }, { key: 'gpu', label: 'device', kind: 'text' },
-  ], rows, note: 'over the whole recording' };
+  ], rows, weights: ['whole'] };
 }

@@ -212,7 +212,7 @@ class TimeLine {
     this.app.state.values.window = [from, from + span];
     this.requestDraw();
     clearTimeout(this.settling);
-    this.settling = setTimeout(() => this.app.state.set({}), 200);
+    this.settling = setTimeout(() => this.app.state.set({}, 'window'), 200);
   }
 
   requestDraw() {
@@ -325,7 +325,8 @@ class TimeLine {
         context.fillRect(a, row.y + 1, Math.max(1, b - a - (x1 - x0 > 4 ? 1 : 0)), h);
         if (b - a > 40 && row.kind !== 'sample') {
           context.fillStyle = theme.ink;
-          drawLabel(context, [workName(printable(names[label[frame]])).replace(/^GPU \S+: /, '')], a + 3, row.y + 1 + h / 2, b - a - 6);
+          const text = workName(printable(names[label[frame]])).replace(/^GPU \S+: /, '');
+          drawLabel(context, this.app.recording.texts(frame, text, text), a + 3, row.y + 1 + h / 2, b - a - 6, family[frame] === FAMILY.kernel);
         }
         i++;
         continue;
@@ -465,11 +466,4 @@ class TimeLine {
     return !!action;
   }
 
-  /** Goes back to the whole window. Returns whether it was another. */
-  back() {
-    const { window: shown, sel } = this.app.state.values;
-    if (sel || !shown) return false;
-    this.app.state.set({ window: null });
-    return true;
-  }
 }

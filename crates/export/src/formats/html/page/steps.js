@@ -1,0 +1,158 @@
+// The strip of steps: a bar for each, as high as it took long, divided by what the GPU did. A click selects the step's time.
+
+const STEP_HEIGHT = 40;
+
+class Steps {
+  constructor(app) {
+    this.app = app;
+    this.chosen = 0;
+    this.root = app.root.steps;
+    const { steps } = app.recording.head;
+    this.root.hidden = !steps.some(series => series.count > 1);
+    if (this.root.hidden) return;
+    this.canvas = element('canvas', { tabindex: '0', role: 'img' });
+    const choice = steps.length < 2 ? null : element('select', { 'aria-label': 'Thread of the steps', onchange: event => {
+      this.chosen = Number(event.target.value);
+      this.read();
+    } }, ...steps.map((series, index) => element('option', { value: String(index) }, shorten(`thread ${series.tid}: ${printable(series.place)}`, 80))));
+    this.note = element('span', { class: 'faint' });
+    const key = (colour, text) => element('span', {}, element('i', { style: { background: `var(--${colour})` } }), text);
+    this.root.replaceChildren(element('div', { class: 'about' }, this.note, choice,
+      element('span', { class: 'legend' }, key('gpu', 'GPU busy'), key('memory', 'copies'), key('wait', 'GPU idle'))), this.canvas);
+    this.canvas.addEventListener('pointerdown', event => this.start(event));
+    this.canvas.addEventListener('pointermove', event => this.move(event));
+    this.canvas.addEventListener('pointerup', event => this.end(event));
+    this.canvas.addEventListener('pointerleave', () => this.app.hideTip());
+    this.canvas.addEventListener('keydown', event => this.key(event));
+    new ResizeObserver(() => this.draw()).observe(this.root);
+    this.read();
+  }
+
+  /** Reads the steps of the chosen thread. */
+  read() {
+    const { head, step } = this.app.recording;
+    const { steps } = head;
+    const from = steps.slice(0, this.chosen).reduce((sum, series) => sum + series.count, 0);
+    this.series = steps[this.chosen];
+    this.longestOf = null;
+    const { count, warm_up: warmUp, whole } = this.series;
+    const part = column => column.subarray(from, from + count);
+    this.step = { start: part(step.start), duration: part(step.duration), busy: part(step.busy), copy: part(step.copy), launches: part(step.launches) };
+    // Neither the warm-up nor a step whose end is unknown is a usual one.
+    const usual = column => Float64Array.from(column.subarray(warmUp, count - (whole ? 0 : 1))).sort();
+    const middle = column => { const sorted = usual(column); return sorted[sorted.length >> 1] || 0; };
+    this.median = { duration: middle(this.step.duration), busy: middle(this.step.busy), copy: middle(this.step.copy), launches: middle(this.step.launches) };
+    // The bars of few very long steps are cut off, so that the others can be compared.
+    this.most = Math.min(this.step.duration.reduce((most, ns) => Math.max(most, ns), 1), 5 * this.median.duration || Infinity);
+    const sorted = usual(this.step.duration);
+    const text = `${formatCounted(count, 'step', 'steps')} of ${printable(this.series.place)}: median ${formatTime(this.median.duration)}, p99 ${
+      formatTime(sorted[Math.min(sorted.length - 1, Math.ceil(sorted.length * 0.99) - 1)] || 0)}${warmUp ? `; ${warmUp} of warm-up left out` : ''}`;
+    this.note.textContent = text;
+    this.canvas.setAttribute('aria-label', `${text}. Arrow keys move, Enter selects the time of a step.`);
+    this.draw();
+  }
+
+  /** The step at a place. */
+  at(x, width = this.canvas.clientWidth) {
+    return Math.max(0, Math.min(this.series.count - 1, Math.floor(x / width * this.series.count)));
+  }
+
+  draw() {
+    if (this.root.hidden) return;
+    const width = this.root.clientWidth - 24;
+    if (width <= 0) return;
+    this.canvas.style.setProperty('width', `${width}px`);
+    const context = crisp(this.canvas, width, STEP_HEIGHT);
+    const { start, duration, busy, copy } = this.step;
+    const { count } = this.series;
+    const bar = width / count;
+    const { range } = this.app.state.values;
+    const inRange = index => !range || (start[index] < range[1] && start[index] + duration[index] > range[0]);
+    const longest = bar < 1 ? this.longest(Math.ceil(width)) : null;
+    const [gpu, memory, wait] = ['gpu', 'memory', 'wait'].map(name => theme[name]);
+    context.fillStyle = theme.panel;
+    context.fillRect(0, 0, width, STEP_HEIGHT);
+    for (let x = 0; x < (bar < 1 ? Math.ceil(width) : count); x++) {
+      const index = bar < 1 ? longest[x] : x;
+      const left = bar < 1 ? x : x * bar, w = bar < 1 ? 1 : Math.max(1, bar - (bar > 3 ? 1 : 0));
+      const h = Math.min(1, duration[index] / this.most) * (STEP_HEIGHT - 2), scale = h / (duration[index] || 1);
+      const copies = Math.min(copy[index], busy[index]);
+      context.globalAlpha = inRange(index) ? 1 : 0.3;
+      let y = STEP_HEIGHT;
+      for (const [colour, ns] of [[gpu, busy[index] - copies], [memory, copies], [wait, Math.max(0, duration[index] - busy[index])]]) {
+        context.fillStyle = colour;
+        context.fillRect(left, y - ns * scale, w, ns * scale);
+        y -= ns * scale;
+      }
+      if (duration[index] > this.most) {
+        context.fillStyle = theme.ink;
+        context.fillRect(left, 0, w, 2);
+      }
+    }
+    context.globalAlpha = 1;
+    const y = STEP_HEIGHT - this.median.duration / this.most * (STEP_HEIGHT - 2);
+    context.fillStyle = theme.ink;
+    for (let x = 0; x < width; x += 8) context.fillRect(x, y, 4, 1);
+    if (this.focused !== undefined) {
+      context.strokeStyle = theme.ink;
+      context.strokeRect(this.focused * bar + 0.5, 0.5, Math.max(2, bar - 1), STEP_HEIGHT - 1);
+    }
+  }
+
+  /** Of several steps in a pixel, the longest. */
+  longest(width) {
+    if (this.longestOf && this.longestOf.length === width) return this.longestOf;
+    const { duration } = this.step;
+    this.longestOf = new Uint32Array(width);
+    for (let x = 0; x < width; x++) {
+      let index = this.at(x, width);
+      for (let other = index, last = this.at(x + 1, width); other <= last; other++) if (duration[other] > duration[index]) index = other;
+      this.longestOf[x] = index;
+    }
+    return this.longestOf;
+  }
+
+  describe(index) {
+    const { start, duration, busy, copy, launches } = this.step;
+    const { median } = this;
+    const times = median.duration ? `, ${(duration[index] / median.duration).toFixed(2)} times the median` : '';
+    const compared = (what, ns, usual) => `${what} ${formatTime(ns)} (median ${formatTime(usual)})`;
+    const note = index < this.series.warm_up ? ' (warm-up)' : index === this.series.count - 1 && !this.series.whole ? ' (last: ends with its GPU work)' : '';
+    return [`step ${index + 1}${note}: ${formatTime(duration[index])}${times}`,
+      [compared('GPU busy', busy[index], median.busy), compared('idle', duration[index] - busy[index], median.duration - median.busy), compared('copies', copy[index], median.copy)].join(' · '),
+      `${formatCounted(launches[index], 'launch', 'launches')} (median ${formatCount(median.launches)}) · from ${formatTick(start[index], duration[index] / 10)}`];
+  }
+
+  select(first, last) {
+    const { start, duration } = this.step;
+    const [a, b] = [Math.min(first, last), Math.max(first, last)];
+    this.app.state.set({ range: [start[a], Math.max(start[a] + 1, start[b] + duration[b])], window: null });
+  }
+
+  start(event) {
+    if (event.button) return;
+    this.canvas.setPointerCapture(event.pointerId);
+    this.from = this.at(event.offsetX);
+  }
+
+  move(event) {
+    const lines = this.describe(this.at(event.offsetX));
+    this.app.showTip(event, this.from === undefined ? [...lines, 'click: select its time'] : lines, this.canvas);
+  }
+
+  end(event) {
+    if (this.from !== undefined) this.select(this.from, this.at(event.offsetX));
+    this.from = undefined;
+  }
+
+  key(event) {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (event.key === 'Enter' && this.focused !== undefined) return this.select(this.focused, this.focused);
+    if (!step) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.focused = this.focused === undefined ? 0 : Math.max(0, Math.min(this.series.count - 1, this.focused + step));
+    this.canvas.setAttribute('aria-label', this.describe(this.focused).join('. '));
+    this.draw();
+  }
+}
