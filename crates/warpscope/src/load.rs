@@ -98,7 +98,7 @@ pub fn load(paths: &[PathBuf], options: &args::Filters, find: Find) -> anyhow::R
 }
 
 /// Returns a time range of a whole recording.
-pub fn range_of(source: &Recordings, whole: Profile, range: &Filters) -> anyhow::Result<Profile> {
+fn range_of(source: &Recordings, whole: Profile, range: &Filters) -> anyhow::Result<Profile> {
     let Some(filter) = Filter::new(range, &whole, || source.read())? else { return Ok(whole) };
     let (part, _) = fold(source, Some(&filter), None)?;
     let mut of_gpus = Fold::within(filter.times());

@@ -19,7 +19,6 @@ mod report;
 mod result;
 mod running_command;
 mod say;
-mod slowest_step;
 mod status;
 mod status_line;
 mod steps;

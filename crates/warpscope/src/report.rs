@@ -13,7 +13,6 @@ use crate::{
     load::{Find, Loaded, load},
     progress::Progress,
     say::say,
-    slowest_step,
 };
 
 /// The rows of a table on a terminal, if not given.
@@ -46,8 +45,7 @@ pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
             writeln!(out)?;
         } else {
             if table.0 == Table::Steps {
-                let reasons = slowest_step::explained(&source, &profile)?;
-                let text = terminal::steps(&profile, reasons.as_deref(), style.colour, style.width);
+                let text = terminal::steps(&profile, style.colour, style.width);
                 write!(out, "{}", style.text(&text))?;
             }
             write!(out, "{}", style.text(&terminal::table(&rows, style.width)))?;
