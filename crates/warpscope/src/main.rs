@@ -4,6 +4,7 @@ mod args;
 mod demo;
 mod diff_command;
 mod doctor;
+mod explain;
 mod export_command;
 mod live;
 mod load;
@@ -67,6 +68,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Export(options) => export_command::run(&options),
         Command::Diff(options) => diff_command::run(&options),
         Command::Open(options) => open::run(&options),
+        Command::Explain(options) => explain::run(&options),
         Command::Doctor => doctor::run(),
         Command::Demo(options) => demo::run(options, record::run),
         Command::Sim(options) => {
