@@ -6,6 +6,7 @@ mod flight;
 mod form;
 mod formats;
 mod graph_stacks;
+mod mcp;
 mod monitor;
 mod phases;
 mod record;
@@ -23,6 +24,7 @@ pub use flight::Flight;
 pub use form::Form;
 use formats::with_formats;
 pub use graph_stacks::GraphStacks;
+pub use mcp::Mcp;
 pub use monitor::{Monitor, Top};
 pub use phases::Phases;
 pub use record::Record;
@@ -73,6 +75,8 @@ pub enum Command {
     Open(Open),
     /// Explain a finding, a frame, a metric or a word: what it means, how exact it is, what to do.
     Explain(Explain),
+    /// Answer an agent's questions about recordings, over the Model Context Protocol on stdin and stdout.
+    Mcp(Mcp),
     /// Check whether this machine can record, and suggest fixes.
     Doctor,
     /// Record a bundled workload on the simulated GPU; needs no CUDA and no GPU.

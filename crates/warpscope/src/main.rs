@@ -9,6 +9,7 @@ mod export_command;
 mod live;
 mod load;
 mod man;
+mod mcp_command;
 mod monitor_command;
 mod open;
 mod outputs;
@@ -69,6 +70,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Diff(options) => diff_command::run(&options),
         Command::Open(options) => open::run(&options),
         Command::Explain(options) => explain::run(&options),
+        Command::Mcp(options) => mcp_command::run(options),
         Command::Doctor => doctor::run(),
         Command::Demo(options) => demo::run(options, record::run),
         Command::Sim(options) => {
