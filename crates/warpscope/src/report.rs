@@ -55,6 +55,10 @@ pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
         drop(progress);
         serde_json::to_writer_pretty(&mut out, &summary).map_err(io::Error::from)?;
         writeln!(out)?;
+    } else if options.brief {
+        let summary = Summary::with_events(&flames, &mut events)?;
+        drop(progress);
+        write!(out, "{}", terminal::brief(&summary, options.format.into()))?;
     } else {
         let text = terminal::report(&flames, &mut events, style.colour, style.width)?;
         drop(progress);
