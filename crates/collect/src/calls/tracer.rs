@@ -196,7 +196,13 @@ pub struct Mapped<'a> {
     pub time: u64,
 }
 
-/// A mapping whose file waits for inspection, and the owner of the file.
+impl<'a> From<&'a bpf::Mapped> for Mapped<'a> {
+    fn from(bpf::Mapped { pid, start, length, path, time, .. }: &'a bpf::Mapped) -> Self {
+        Self { pid: *pid, start: *start, end: start.saturating_add(*length), path, time: *time }
+    }
+}
+
+/// A mapping whose file waits for inspection, and the owner of the file, if known.
 #[derive(Debug)]
 struct Deferred {
     pid: u32,
@@ -204,5 +210,16 @@ struct Deferred {
     end: u64,
     path: String,
     time: u64,
-    owner: u32,
+    owner: Option<u32>,
+}
+
+impl Deferred {
+    fn of(&Mapped { pid, start, end, path, time }: &Mapped<'_>, owner: Option<u32>) -> Self {
+        Self { pid, start, end, path: path.to_owned(), time, owner }
+    }
+
+    fn mapped(&self) -> Mapped<'_> {
+        let Self { pid, start, end, ref path, time, .. } = *self;
+        Mapped { pid, start, end, path, time }
+    }
 }

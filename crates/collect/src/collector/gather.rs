@@ -25,7 +25,7 @@ impl<S: Sink> Collector<S> {
         let mut taken = Vec::new();
         let more = self.recorder.drain(|record| taken.push(record));
         any |= !taken.is_empty();
-        self.take_mappings();
+        any |= self.take_mappings();
         // Calls are classified by their caller. Everything that happened on one thread keeps its order.
         let on_a_thread = |record: &mut Record| {
             matches!(
@@ -124,25 +124,27 @@ impl<S: Sink> Collector<S> {
         sessions.read(accept_hellos, &|pid| images.of_peer(pid), thread_ids, &mut |event| sink.push(&event))
     }
 
-    fn take_mappings(&mut self) {
-        let Some(mappings) = &mut self.mappings else { return };
+    /// Reads mapping records. Returns whether there is more to do about them.
+    fn take_mappings(&mut self) -> bool {
+        let Some(mappings) = &mut self.mappings else { return false };
         let events = mappings.drain();
+        let mut more = false;
         if let Some(trace) = self.trace.as_mut().filter(|trace| trace.all) {
-            let sink = &mut self.sink;
-            for mapped in events.iter().filter_map(MapEvent::mapped) {
-                let bpf::Mapped { pid, start, length, path, time, .. } = mapped;
-                if let Some(pythons) = &mut self.pythons {
+            let mapped = || events.iter().filter_map(MapEvent::mapped);
+            if let Some(pythons) = &mut self.pythons {
+                for mapped in mapped() {
                     // The interpreter is mapped long before CUDA. Processes whose first record was lost are found by the second.
-                    if trace.libraries.wanted.wants(path) {
-                        pythons.loaded(*pid);
+                    if trace.libraries.wanted.wants(&mapped.path) {
+                        pythons.loaded(mapped.pid);
                     }
                     pythons.found(mapped);
                 }
-                let mapped = Mapped { pid: *pid, start: *start, end: start + length, path, time: *time };
-                trace.watch_mapped(&mapped, &mut self.recorder, &mut |event| sink.push(&event));
             }
-            trace.watch_deferred(&mut self.recorder, &mut |event| sink.push(&event));
+            let sink = &mut self.sink;
+            more =
+                trace.watch_all_mapped(mapped().map(Mapped::from), &mut self.recorder, &mut |event| sink.push(&event));
         }
         self.images.take(events);
+        more
     }
 }

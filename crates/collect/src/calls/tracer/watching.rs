@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     path::PathBuf,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
@@ -22,6 +23,8 @@ use crate::{
     process::procfs,
 };
 
+/// How long one round inspects files, except for the last one.
+const SLICE: Duration = Duration::from_millis(20);
 /// The most mappings that wait for their file to be inspected.
 const MOST_DEFERRED: usize = 256;
 
@@ -53,7 +56,7 @@ impl Tracer {
     }
 
     /// Handles a file mapped by a process: watches it from now on, if it should be watched and is not yet.
-    pub fn watch_mapped(&mut self, mapped: &Mapped<'_>, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
+    pub(super) fn watch_mapped(&mut self, mapped: &Mapped<'_>, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
         if !self.libraries.wanted.wants(mapped.path) {
             return;
         }
@@ -100,24 +103,39 @@ impl Tracer {
             self.overlooked += 1;
             return;
         }
-        let Mapped { pid, start, end, path, time } = *mapped;
-        self.deferred.push_back(Deferred { pid, start, end, path: path.to_owned(), time, owner });
+        self.deferred.push_back(Deferred::of(mapped, Some(owner)));
         let text = format!("user {owner} loads new libraries too fast: some are probed late");
         push(Event::Note(Note { text }));
     }
 
-    /// Inspects deferred files for which there is time now.
-    pub fn watch_deferred(&mut self, recorder: &mut Recorder, push: &mut dyn FnMut(Event)) {
-        for _ in 0..self.deferred.len() {
-            let Some(next) = self.deferred.pop_front() else { break };
-            if self.libraries.has_time_for(next.owner) {
-                let Deferred { pid, start, end, path, time, .. } = &next;
-                let mapped = Mapped { pid: *pid, start: *start, end: *end, path, time: *time };
+    /// Watches files that processes have mapped, and deferred ones for which there is time now. Returns whether some are left for the
+    /// next round: a scrape must not wait for many new libraries.
+    pub fn watch_all_mapped<'a>(
+        &mut self,
+        all: impl Iterator<Item = Mapped<'a>>,
+        recorder: &mut Recorder,
+        push: &mut dyn FnMut(Event),
+    ) -> bool {
+        let begun = Instant::now();
+        for mapped in all.filter(|mapped| self.libraries.wanted.wants(mapped.path)).collect::<Vec<_>>() {
+            if begun.elapsed() >= SLICE && self.deferred.len() < MOST_DEFERRED {
+                self.deferred.push_back(Deferred::of(&mapped, None));
+            } else {
                 self.watch_mapped(&mapped, recorder, push);
+            }
+        }
+        for _ in 0..self.deferred.len() {
+            if begun.elapsed() >= SLICE {
+                return true;
+            }
+            let Some(next) = self.deferred.pop_front() else { break };
+            if next.owner.is_none_or(|owner| self.libraries.has_time_for(owner)) {
+                self.watch_mapped(&next.mapped(), recorder, push);
             } else {
                 self.deferred.push_back(next);
             }
         }
+        false
     }
 
     /// Watches the files that a running process has mapped; returns whether there are any to watch.
