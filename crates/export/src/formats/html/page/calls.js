@@ -55,7 +55,7 @@ class Recording {
     // Kernels whose label does not say which they are.
     const labels = new Map();
     for (const frame of kernels) labels.set(this.label[frame], (labels.get(this.label[frame]) || 0) + 1);
-    this.ambiguous = new Set(kernels.filter(frame => labels.get(this.label[frame]) > 1));
+    this.ambiguous = new Set(kernels.filter(frame => labels.get(this.label[frame]) > 1 && this.distinct.has(frame)));
     this.gpu = { node: whole('gpu.node'), process: whole('gpu.process'), device: whole('gpu.device'),
       ns: columns['gpu.ns'], count: columns['gpu.count'], max: columns['gpu.max'], bytes: columns['gpu.bytes'],
       energy: columns['gpu.energy'] };
@@ -222,6 +222,11 @@ class Recording {
     return totals;
   }
 
+  /** A short name of a frame: its label, if that says which kernel it is. */
+  brief(frame) {
+    return this.ambiguous.has(this.alike[frame]) ? this.distinct.get(this.alike[frame]) : workName(printable(anyGpu(this.names[this.label[frame]])));
+  }
+
   /** The texts for a frame, longest first: its name, its label, and of a kernel what distinguishes it from others like it. */
   texts(frame, name, label) {
     const distinct = this.distinct.get(this.alike[frame]);
@@ -252,7 +257,7 @@ class Recording {
     let text = this.textOfNode.get(node);
     if (text === undefined) {
       const kept = this.path(node).filter(at => at === node || !this.plumbing[this.frame[at]]);
-      text = kept.map(at => workName(printable(this.names[this.label[this.frame[at]]]))).join(' › ');
+      text = kept.map(at => this.ambiguous.has(this.alike[this.frame[at]]) ? this.brief(this.frame[at]) : workName(printable(this.names[this.label[this.frame[at]]]))).join(' › ');
       this.textOfNode.set(node, text);
     }
     return text;

@@ -78,6 +78,7 @@ function drawLabel(context, texts, x, y, width, middle) {
 }
 
 function cutMiddle(text, room) {
+  if (text.length <= room) return text;
   const begin = Math.floor((room - 1) / 4);
   return `${text.slice(0, begin)}…${text.slice(text.length - (room - 1 - begin))}`;
 }

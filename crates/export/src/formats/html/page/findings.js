@@ -35,7 +35,7 @@ class Findings {
     const gpu = app.sums('gpu'), cpu = app.sums('cpu');
     const [top] = app.recording.gpu.node.length ? byFrame(app, FAMILY.kernel, gpu).sort((a, b) => b.total - a.total) : [];
     if (top) {
-      fact('top kernel ', [shorten(app.recording.ambiguous.has(top.sel.id) ? top.shown : workName(anyGpu(app.recording.names[app.recording.label[top.sel.id]])), 90)], `: ${formatShare(top.share, 1)} of GPU time, ${formatTime(top.total)} in ${formatCounted(top.count, 'run', 'runs')}`,
+      fact('top kernel ', [shorten(top.brief, 90)], `: ${formatShare(top.share, 1)} of GPU time, ${formatTime(top.total)} in ${formatCounted(top.count, 'run', 'runs')}`,
         show('the top kernel', { tab: 'flame', weight: 'gpu', view: 'down', sel: top.sel, zoom: null }));
     }
     const busiest = this.busiest(cpu);
