@@ -230,7 +230,9 @@ class Recording {
   /** The texts for a frame, longest first: its name, its label, and of a kernel what distinguishes it from others like it. */
   texts(frame, name, label) {
     const distinct = this.distinct.get(this.alike[frame]);
-    return [name, ...this.ambiguous.has(this.alike[frame]) ? [] : [label], ...distinct ? [distinct] : []];
+    if (this.ambiguous.has(this.alike[frame])) return [name, distinct];
+    // A label that leaves something out says what matters.
+    return [name, label, ...distinct && label === name ? [distinct] : []];
   }
 
   /** The name id of a node's frame, by line or by function. */
