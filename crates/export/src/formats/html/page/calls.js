@@ -227,12 +227,14 @@ class Recording {
     return this.ambiguous.has(this.alike[frame]) ? this.distinct.get(this.alike[frame]) : workName(printable(anyGpu(this.names[this.label[frame]])));
   }
 
-  /** The texts for a frame, longest first: its name, its label, and of a kernel what distinguishes it from others like it. */
+  /** The texts for a frame, longest first: its name, its label, and of a kernel what distinguishes it from others like it, whose
+   *  end says more than its beginning, or its function without namespaces. */
   texts(frame, name, label) {
     const distinct = this.distinct.get(this.alike[frame]);
-    if (this.ambiguous.has(this.alike[frame])) return [name, distinct];
+    if (this.ambiguous.has(this.alike[frame])) return { texts: [name, distinct], middle: true };
     // A label that leaves something out says what matters.
-    return [name, label, ...distinct && label === name ? [distinct] : []];
+    if (distinct && label === name) return { texts: [name, distinct], middle: true };
+    return { texts: [name, label, ...this.family[frame] === FAMILY.kernel ? [label.replace(/^([\w~]+::|\(anonymous namespace\)::)+/, '')] : []] };
   }
 
   /** The name id of a node's frame, by line or by function. */
@@ -416,7 +418,7 @@ class FlameTree {
 
   /** The texts for a frame, longest first. */
   texts(node) {
-    return node === this.root || node.key === FOLDED ? [this.text(node)] : this.recording.texts(this.recording.frame[node.from], this.text(node), this.label(node));
+    return node === this.root || node.key === FOLDED ? { texts: [this.text(node)] } : this.recording.texts(this.recording.frame[node.from], this.text(node), this.label(node));
   }
 
   /** The name without what is least important. */

@@ -68,8 +68,8 @@ const SMALL = '11px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", s
 let characterWidth = 0;
 
 /** Draws text cut to a width, in the fixed-width font: the first of several that fits, otherwise the last one, cut at its end or
- *  in its middle. Of a kernel, the end says more. */
-function drawLabel(context, texts, x, y, width, middle) {
+ *  in its middle. */
+function drawLabel(context, { texts, middle }, x, y, width) {
   if (!characterWidth) characterWidth = context.measureText('0123456789').width / 10;
   const room = Math.floor(width / characterWidth);
   if (room < 3) return;
