@@ -207,6 +207,11 @@ fn steps_and_findings_are_shown() {
     browser.click_on("document.querySelector('.card button')");
     assert_eq!(browser.js(&format!("[{STATE}.weight, {STATE}.range]")), json!(["idle", null]));
     assert!(browser.number("app.current.view.selected().size") > 0.0);
+    // A healthy program has no card, but a sentence.
+    browser.js("app.recording.head.summary.findings = []; app.findings = new Findings(app); app.findings.update()");
+    let said = browser.text("document.querySelector('#findings .about').textContent");
+    assert!(said.starts_with("Nothing stands out"), "{said}");
+    assert_eq!(browser.js("document.querySelector('.cards').hidden"), true);
     no_errors(&mut browser);
 }
 
