@@ -204,7 +204,8 @@ fn steps_and_findings_are_shown() {
     for text in ["title", "advice"] {
         assert!(card.contains(cards[0][text].as_str().expect("text")), "{card}");
     }
-    browser.click_on("document.querySelector('.card button')");
+    let idle = cards.iter().position(|finding| finding["kind"] == "gpu-idle").expect("an idle GPU");
+    browser.click_on(&format!("document.querySelectorAll('.card')[{idle}].querySelector('button')"));
     assert_eq!(browser.js(&format!("[{STATE}.weight, {STATE}.range]")), json!(["idle", null]));
     assert!(browser.number("app.current.view.selected().size") > 0.0);
     // A healthy program has no card, but a sentence.
