@@ -7,6 +7,7 @@ The seeds are kept in the repository, so this runs only when a format changes. E
 """
 
 import argparse
+import json
 import struct
 import subprocess
 import sys
@@ -112,6 +113,28 @@ def text_seeds():
     put("openmetrics", "all", 'kernel<int>\0train.py:42 "f\\"\0cudaMalloc\0python3\nx\0user\0')
 
 
+def mcp_seeds():
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+
+    def request(number, method, **params):
+        return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": {"_meta": meta, **params}}) + "\n"
+
+    def call(tool, **arguments):
+        return request(1, "tools/call", name=tool, arguments=arguments)
+
+    run = {"recording": "x.wscope"}
+    put("mcp", "discover", request(1, "server/discover") + request("two", "tools/list") + request(3, "resources/list"))
+    put("mcp", "summary", call("summary", **run, filter={"kernel": "a"}) + call("findings", **run, cursor="1", max_bytes=4096))
+    put("mcp", "flame", call("flame", **run, view="idle", direction="bottom_up", **{"from": "read"}, depth=3, least_share=0.1))
+    put("mcp", "table", call("table", **run, table="kernels", contains="mat", cursor="2"))
+    put("mcp", "timeline", call("timeline", **run, at="20ms", window_ns=5000000) + call("source", **run, frame="read (a.py:3)"))
+    put("mcp", "diff", call("diff", before=["x.wscope"], after=["x.wscope"], rows=3) + call("explain", term="[handed over by f (a.py:1)]"))
+    handshake = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25", "capabilities": {}}}
+    cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+    put("mcp", "initialize", json.dumps(handshake) + "\n" + json.dumps(cancelled) + '\n{"jsonrpc":"2.0","id":2,"method":"ping"}\n')
+    put("mcp", "resource", request(1, "resources/read", uri="warpscope://explain/gpu%20idle") + request(2, "resources/templates/list"))
+
+
 def wire_seeds():
     # A tag and little-endian fields; the fuzzer finds the rest.
     for tag in range(1, 20):
@@ -132,6 +155,7 @@ def main():
     cubin_seeds()
     python_seeds()
     text_seeds()
+    mcp_seeds()
     wire_seeds()
     size = sum(file.stat().st_size for file in (HERE / "corpus").rglob("*") if file.is_file())
     print(f"seeds: {size} bytes in all")

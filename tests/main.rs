@@ -36,6 +36,7 @@ mod known_stacks;
 mod launch_lengths;
 mod ledger;
 mod matrix;
+mod mcp;
 mod memory;
 mod monitor;
 mod namespaces;

@@ -32,7 +32,9 @@ fn runs(command: &str, arguments: &[&str]) -> bool {
 fn assert_installed(scene: &Scene, prefix: &str, page: &str) {
     let version = Ended::of(scene.bare(scene.path(&format!("{prefix}/bin/warpscope"))).arg("--version")).exits(0);
     assert_eq!(version.out(), VERSION);
-    assert!(scene.path(&format!("{prefix}/share/man/man1/{page}")).is_file(), "{prefix} has no {page}");
+    for file in [&format!("man/man1/{page}"), "warpscope/skills/warpscope/SKILL.md"] {
+        assert!(scene.path(&format!("{prefix}/share/{file}")).is_file(), "{prefix} has no {file}");
+    }
 }
 
 /// Check that the tarball, the Debian package and the wheel install a binary that runs, and the manual pages.

@@ -11,9 +11,13 @@ use crate::support::{Ended, Scene, program, scene::number};
 type Truth = BTreeMap<u64, Vec<(u64, u64)>>;
 
 fn record(scene: &Scene, shape: &str, steps: u64) -> Truth {
+    record_with(scene, "--gpu-only", shape, steps)
+}
+
+fn record_with(scene: &Scene, options: &str, shape: &str, steps: u64) -> Truth {
     let command = format!("{} {shape} {steps}", program("loops"));
-    let mut record = scene.record("--sim -q --gpu-only -o x.wscope", &command);
-    let run = Ended::of(record.env("WARPSCOPE_SIM", "kernel_ns=20us")).exits(0);
+    let mut record = scene.record(&format!("--sim -q {options} -o x.wscope"), &command);
+    let run = Ended::of(record.env("WARPSCOPE_SIM", "kernel_ns=20us,kernel[longer]=300ms")).exits(0);
     let file = File::open(scene.path("x.wscope")).expect("the recording can be opened");
     let start = Reader::new(BufReader::new(file)).expect("it is a recording").find_map(|event| match event {
         Event::Start(start) => Some(start.time),
@@ -123,10 +127,46 @@ fn the_slowest_step() {
     assert!(all[0].iter().all(busy));
     assert!(number(seventh, "idle_ns") >= 290_000_000, "{seventh}");
     let table = Ended::of(&mut scene.warpscope(&["report", "--by", "steps", "x.wscope"])).exits(0);
-    let explained = table.out().lines().find(|line| line.starts_with("step 7 took ")).expect("an explanation");
-    assert!(explained.contains("GPU 0 was idle "), "{explained}");
+    let explained = table.out().lines().find(|line| line.starts_with("step 7: ")).expect("an explanation");
+    assert!(explained.contains(" ms idle, for an unknown reason"), "there are no samples: {explained}");
     let run = Ended::of(&mut scene.warpscope(&["report", "--step", "41", "x.wscope"])).exits(1);
     run.says(&["has steps 1 to 40"]);
+}
+
+/// Check that what makes single steps slow is found: computation by samples, a wait by its interval, a longer kernel; and that it is
+/// said of no other step.
+#[test]
+fn slow_steps_are_explained() {
+    let scene = Scene::new();
+    record_with(&scene, "--off-cpu", "outliers", 60);
+    let report = json(&scene, &[]);
+    let outliers = report["steps"]["outliers"].as_array().expect("outliers");
+    let seeded = [
+        (10, "idle", "cause", "running", "parse"),
+        (15, "idle", "cause", "waiting", "read_file"),
+        (20, "kernel", "name", "longer", "outliers"),
+    ];
+    for (step, kind, key, is, place) in seeded {
+        let outlier = outliers.iter().find(|outlier| outlier["step"] == step);
+        let outlier = outlier.unwrap_or_else(|| panic!("step {step} is slow: {outliers:?}"));
+        let first = &outlier["differences"][0];
+        assert_eq!(
+            (&first["kind"], &first[key], &first["place"]),
+            (&kind.into(), &is.into(), &place.into()),
+            "{outlier}"
+        );
+        assert!(number(first, "more_ns") >= 250_000_000, "{outlier}");
+    }
+    let names_others = |outlier: &&Value| {
+        let seeded = seeded.iter().find(|(step, ..)| outlier["step"] == *step);
+        let differences = outlier["differences"].as_array().expect("differences");
+        let is = |name: &str| differences.iter().any(|d| d["place"] == name || d["name"] == name);
+        is("read_file") && seeded.is_none_or(|seeded| seeded.4 != "read_file")
+            || is("longer") && seeded.is_none_or(|seeded| seeded.3 != "longer")
+    };
+    assert_eq!(outliers.iter().find(names_others), None);
+    let text = Ended::of(&mut scene.warpscope(&["report", "--by", "steps", "x.wscope"])).exits(0);
+    assert!(text.out().contains(" ms idle in read_file ["), "{}", text.out());
 }
 
 /// Check that a reader can say what a step is: the calls of a function, or the iterations of its loop.

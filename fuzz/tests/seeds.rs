@@ -15,6 +15,8 @@ mod elf;
 mod frames;
 #[path = "../fuzz_targets/http.rs"]
 mod http;
+#[path = "../fuzz_targets/mcp.rs"]
+mod mcp;
 #[path = "../fuzz_targets/names.rs"]
 mod names;
 #[path = "../fuzz_targets/openmetrics.rs"]
@@ -37,13 +39,14 @@ mod wire;
 /// A target, and the name of its folder in `corpus`.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 15] = [
+const TARGETS: [Target; 16] = [
     ("btf", btf::run),
     ("config", config::run),
     ("cubin", cubin::run),
     ("elf", elf::run),
     ("frames", frames::run),
     ("http", http::run),
+    ("mcp", mcp::run),
     ("names", names::run),
     ("openmetrics", openmetrics::run),
     ("patterns", patterns::run),

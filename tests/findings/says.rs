@@ -70,6 +70,11 @@ impl Says {
         Self { gpu, thread: Some(thread), ..self }
     }
 
+    /// Whether it names a function or line of the program.
+    pub fn has_line(&self) -> bool {
+        self.at.is_some() || !self.places.is_empty()
+    }
+
     /// Whether a finding is this one.
     pub fn matches(&self, finding: &Value) -> bool {
         let text = format!("{} {}", text(finding, "title"), text(finding, "advice"));

@@ -10,15 +10,16 @@ use std::{
 };
 
 use model::{event::Event, recording::Reader};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     parts,
-    report::{findings, json, text},
+    report::{self, findings, text},
     says::{Says, stated},
 };
 use crate::support::{
     Ended, Scene,
+    agent::Agent,
     coverage::not_covered,
     program,
     programs::sources,
@@ -133,6 +134,7 @@ impl Scenario {
         let missed = number(&report["lost"], "missed_switches");
         assert_eq!(lost(&report) - missed, 0, "{}", report["lost"]);
         self.check_said(&recorded, &report, &self.says, &self.never);
+        self.check_agent(&recorded);
         parts::check(&recorded.scene, &report);
         self.check_times(&recorded, &report);
         Recorded { report, ..recorded }
@@ -178,6 +180,26 @@ impl Scenario {
             let text = format!("{} {}", text(finding, "title"), text(finding, "advice"));
             assert!(!never.iter().any(|word| text.contains(word)), "{text}");
         }
+    }
+
+    /// Checks that an agent that asks what to change first is told one of these findings, with its line.
+    #[track_caller]
+    fn check_agent(&self, recorded: &Recorded) {
+        let summary = Agent::new(&recorded.scene, &[]).call("summary", json!({"recording": "x.wscope"}));
+        let next = summary["recorded"]["where_to_look_next"].as_array().into_iter().flatten();
+        let expects_start = self.says.iter().any(|says| says.kind == "start");
+        let mut next = next.filter(|finding| expects_start || finding["kind"] != "start").map(|finding| {
+            json!({"kind": finding["kind"], "title": finding["title"], "advice": finding["try"], "place": {"frame": finding["line"]}})
+        });
+        match next.next() {
+            Some(first) => assert!(self.says.iter().any(|says| says.matches(&first)), "an agent is told: {first}"),
+            None => assert!(self.says.is_empty(), "an agent is told nothing: {summary}"),
+        }
+    }
+
+    /// Whether its bottleneck is a function or line of the program.
+    pub fn has_line(&self) -> bool {
+        self.says.iter().any(Says::has_line)
     }
 
     /// Checks time ranges: one that is the whole, the middle of a program that always does the same, and those between marks.
@@ -247,8 +269,8 @@ impl Recorded {
     #[track_caller]
     fn range(&self, from: u64, to: u64) -> Value {
         let (from, to) = (format!("{from}ns"), format!("{to}ns"));
-        let mut report = json(&self.scene, &["report", "--json", "x.wscope", "--from", &from, "--to", &to]);
-        report["range"] = serde_json::json!([from.trim_end_matches("ns"), to.trim_end_matches("ns")]);
+        let mut report = report::json(&self.scene, &["report", "--json", "x.wscope", "--from", &from, "--to", &to]);
+        report["range"] = json!([from.trim_end_matches("ns"), to.trim_end_matches("ns")]);
         report
     }
 

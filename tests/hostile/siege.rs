@@ -138,14 +138,18 @@ impl Ground {
     }
 }
 
-/// Scrapes until it is stopped. Returns the number of scrapes, and the longest.
+/// Scrapes until it is stopped. Returns the number of scrapes, and the longest. Prints the slow ones.
 fn scrape(address: &str, over: &AtomicBool) -> (u64, Duration) {
     let (mut count, mut slowest) = (0, Duration::ZERO);
     while !over.load(Ordering::Relaxed) {
         let started = Instant::now();
         let (head, body) = get(address, "/metrics", "");
         assert!(head.starts_with("HTTP/1.1 200") && body.contains("warpscope_processes"), "{head}");
-        slowest = slowest.max(started.elapsed());
+        let took = started.elapsed();
+        if took > SLOWEST / 2 {
+            eprintln!("a scrape took {} ms", took.as_millis());
+        }
+        slowest = slowest.max(took);
         count += 1;
         thread::sleep(Duration::from_millis(200));
     }

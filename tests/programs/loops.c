@@ -11,6 +11,8 @@
  *   jitter    launches that are not in each step, at its beginning, in it and at its end
  *   warmup    the first steps also launch something else; the program computes before
  *   slow      a copy, 20 ms of loading, forward, a wait; step 7 loads for 300 ms, the first two for 100 ms
+ *   outliers  a copy, 2 ms in parse, forward, a wait; step 10 is 300 ms in parse, step 15 sleeps for 300 ms in read_file, step 20
+ *             also launches the kernel `longer`
  *   early     ends in the middle of a step
  *   changes   every quarter has another body
  *   threads   two threads, each of which has all steps
@@ -29,7 +31,7 @@ struct thread {
     int number, pending, noted;
     long before[MOST], after[MOST];
 };
-static CUfunction function;
+static CUfunction function, longer;
 static CUdeviceptr memory;
 static CUcontext context;
 static CUgraphExec graph_exec;
@@ -75,6 +77,17 @@ FUNCTION report(struct thread *thread) { launch(thread); __asm__ volatile("nop; 
 FUNCTION load(int ms) {
     long end = now() + ms * 1000000L;
     while (now() < end) {}
+}
+FUNCTION parse(int ms) {
+    struct timespec start, time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start);
+    do clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    while ((time.tv_sec - start.tv_sec) * 1000000000L + time.tv_nsec - start.tv_nsec < ms * 1000000L);
+}
+FUNCTION read_file(int ms) {
+    struct timespec time = {.tv_nsec = ms * 1000000L};
+    nanosleep(&time, NULL);
+    __asm__ volatile("" ::: "memory");
 }
 FUNCTION micro_batch(struct thread *thread) {
     forward(thread);
@@ -149,6 +162,17 @@ FUNCTION slow(struct thread *thread, int steps) {
         check(cuCtxSynchronize());
     }
 }
+FUNCTION outliers(struct thread *thread, int steps) {
+    for (int step = 1; step <= steps; step++) {
+        begin(thread);
+        copy(thread);
+        parse(step == 10 ? 300 : 2);
+        if (step == 15) read_file(300);
+        forward(thread);
+        if (step == 20) check(cuLaunchKernel(longer, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL));
+        check(cuCtxSynchronize());
+    }
+}
 FUNCTION early(struct thread *thread, int steps) {
     for (int step = 0; step < steps; step++) {
         begin(thread);
@@ -213,13 +237,14 @@ int main(int argc, char **argv) {
         const char *name;
         void (*run)(struct thread *, int);
     } shapes[] = {{"plain", plain}, {"single", single}, {"nested", nested}, {"same", same}, {"jitter", jitter},
-                  {"warmup", warmup}, {"slow", slow}, {"early", early}, {"changes", changes}, {"replay", replays},
+                  {"warmup", warmup}, {"slow", slow}, {"outliers", outliers}, {"early", early}, {"changes", changes}, {"replay", replays},
                   {"straight", straight}};
     CUmodule module;
     if (argc < 3) return 2;
     number_of_steps = atoi(argv[2]);
     check(cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context));
-    check(cuModuleLoadData(&module, "") || cuModuleGetFunction(&function, module, "work") || cuMemAlloc_v2(&memory, 4096));
+    check(cuModuleLoadData(&module, "") || cuModuleGetFunction(&function, module, "work") || cuModuleGetFunction(&longer, module, "longer") ||
+          cuMemAlloc_v2(&memory, 4096));
     if (!strcmp(argv[1], "threads")) {
         pthread_t ids[2];
         for (int n = 0; n < 2; n++) check(pthread_create(&ids[n], NULL, in_thread, &threads[n]));

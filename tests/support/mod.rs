@@ -1,5 +1,6 @@
 //! Support for the tests: a directory to run in, programs to run, and readers of their output.
 
+pub mod agent;
 pub mod attacker;
 pub mod browser;
 pub mod calls;

@@ -114,7 +114,7 @@ impl Diff {
     }
 
     /// Says which changes explain the difference of the wall time, if any do.
-    pub fn reasons(&self) -> Option<String> {
+    fn reasons(&self) -> Option<String> {
         let explanation = self.explanation.as_ref().filter(|explanation| !explanation.parts.is_empty())?;
         let parts: Vec<String> = explanation.parts.iter().map(|part| said(part, explanation.gpu.as_deref())).collect();
         Some(parts.join("; "))

@@ -163,13 +163,7 @@ fn causes(profile: &Profile, code: &UserCode<'_>, parts: impl Iterator<Item = (C
     let whole = profile.wall_ns();
     let mut sums: BTreeMap<(ThreadState, Option<String>, Option<Place>), IdleWeight> = BTreeMap::new();
     for (charge, weight) in parts {
-        let (doing, reason) = match charge.cause {
-            Cause::Launching => (ThreadState::Launching, None),
-            Cause::Running => (ThreadState::Running, None),
-            Cause::Meanwhile => (ThreadState::Meanwhile, None),
-            Cause::Unknown => (ThreadState::Unknown, None),
-            Cause::Waiting(_) => (ThreadState::Waiting, Some(wait_reason(profile, &charge))),
-        };
+        let (doing, reason) = state(profile, &charge);
         let place = charge.stack.map(|stack| code.place(charge.process, stack));
         sums.entry((doing, reason, place)).or_default().add(&weight);
     }
@@ -202,6 +196,17 @@ fn causes(profile: &Profile, code: &UserCode<'_>, parts: impl Iterator<Item = (C
         });
     }
     all
+}
+
+/// Returns what a thread did, and why it waited, if it did.
+pub fn state(profile: &Profile, charge: &Charge) -> (ThreadState, Option<String>) {
+    match charge.cause {
+        Cause::Launching => (ThreadState::Launching, None),
+        Cause::Running => (ThreadState::Running, None),
+        Cause::Meanwhile => (ThreadState::Meanwhile, None),
+        Cause::Unknown => (ThreadState::Unknown, None),
+        Cause::Waiting(_) => (ThreadState::Waiting, Some(wait_reason(profile, charge))),
+    }
 }
 
 /// Returns why a thread waited.

@@ -6,6 +6,7 @@
 //!   steps        the iterations of a program's loop, found in the order of its launches
 //!   losses       what is missing, and why
 //!   flame_tree   stacks by name with their weights; flame_cache builds each tree once; weighted has all weights of a stack
+//!   explain      what findings, frames and words mean
 //!   names        frames as text; family and user_code: whose code a frame is
 //! ```
 //!
@@ -16,6 +17,7 @@ mod cpu;
 pub mod diff;
 pub mod energy;
 mod events;
+pub mod explain;
 pub mod family;
 pub mod findings;
 mod flame_cache;

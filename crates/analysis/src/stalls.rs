@@ -22,7 +22,7 @@ use crate::{family::Family, names};
 const MOST_ROWS: usize = 100;
 
 /// The name and the meaning of each stall reason, by CUPTI's name.
-const REASONS: [(&str, &str); 21] = [
+pub(crate) const REASONS: [(&str, &str); 21] = [
     ("barrier", "waits at a barrier (__syncthreads) for other warps of its block"),
     ("branch_resolving", "waits until the target of a branch is known"),
     ("dispatch_stall", "the dispatcher holds the instruction back because of a conflict or a lack of resources"),

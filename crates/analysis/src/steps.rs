@@ -11,6 +11,7 @@
 //!   cut        the steps as intervals, while launches are read again
 //!   code       the call sites of recorded stacks, and their names
 //!   summary    how long they take
+//!   parts      what GPUs did in some steps; outliers: why these took longer than others
 //!   measure    the work of steps; find: all of this, from the events of a recording
 //! ```
 
@@ -23,6 +24,8 @@ mod levels;
 mod loops;
 mod measure;
 mod order;
+mod outliers;
+mod parts;
 mod sequence;
 mod summary;
 mod tree;
@@ -37,5 +40,5 @@ pub use found::Found;
 pub use levels::Level;
 pub use loops::Code;
 pub use sequence::Sequence;
-pub use summary::{Slowest, StepLevel, StepSummary, warm_up_of};
+pub use summary::{Slowest, StepLevel, StepOutlier, StepSummary, warm_up_of};
 pub use tree::Site;

@@ -14,6 +14,7 @@ use crate::{
         bytes_of,
         types::{called, handed, limit},
     },
+    programs::{self, skeleton::RecordSkel},
 };
 
 const ANY_PROCESS: i32 = -1;
@@ -64,14 +65,15 @@ impl Recorder {
 
     /// Watches the call that hands work over: its entry, and its return instructions, by their offsets in the file.
     pub fn watch_handovers(&mut self, watch: Watch, file: &Path, entry: u64, returns: &[u64]) -> Result<()> {
-        let programs = &self.skel.progs;
-        let (enter, leave) = if self.multi {
+        let multi = self.multi;
+        let programs = &self.handover_programs()?.progs;
+        let (enter, leave) = if multi {
             (&programs.hand_over_multi, &programs.hand_back_multi)
         } else {
             (&programs.hand_over_single, &programs.hand_back_single)
         };
         // The returns first: a call whose return is not seen would be in progress for ever.
-        let links = self.watch_at(leave, file, returns)?.into_iter().chain(self.watch_at(enter, file, &[entry])?);
+        let links = watch_at(multi, leave, file, returns)?.into_iter().chain(watch_at(multi, enter, file, &[entry])?);
         let links: Vec<Link> = links.collect();
         self.watches.entry(watch.0).or_default().extend(links);
         Ok(())
@@ -79,18 +81,20 @@ impl Recorder {
 
     /// Watches the function that does a piece of such work, by its offset in the file.
     pub fn watch_handed_work(&mut self, watch: Watch, file: &Path, entry: u64) -> Result<()> {
-        let programs = &self.skel.progs;
-        let program = if self.multi { &programs.handed_node_multi } else { &programs.handed_node_single };
-        let links = self.watch_at(program, file, &[entry])?;
+        let multi = self.multi;
+        let programs = &self.handover_programs()?.progs;
+        let program = if multi { &programs.handed_node_multi } else { &programs.handed_node_single };
+        let links = watch_at(multi, program, file, &[entry])?;
         self.watches.entry(watch.0).or_default().extend(links);
         Ok(())
     }
 
     /// Watches the function that numbers the parts of such work, by its return instructions' offsets in the file.
     pub fn watch_forward(&mut self, watch: Watch, file: &Path, returns: &[u64]) -> Result<()> {
-        let programs = &self.skel.progs;
-        let program = if self.multi { &programs.node_made_multi } else { &programs.node_made_single };
-        let links = self.watch_at(program, file, returns)?;
+        let multi = self.multi;
+        let programs = &self.handover_programs()?.progs;
+        let program = if multi { &programs.node_made_multi } else { &programs.node_made_single };
+        let links = watch_at(multi, program, file, returns)?;
         self.watches.entry(watch.0).or_default().extend(links);
         Ok(())
     }
@@ -98,44 +102,58 @@ impl Recorder {
     /// Watches the tasks of thread pools, by their offsets in the file: the entries of the functions that take a task, and the
     /// instructions that may call one.
     pub fn watch_tasks(&mut self, watch: Watch, file: &Path, takes: &[u64], calls: &[TaskCall]) -> Result<()> {
-        let programs = &self.skel.progs;
-        let handed = if self.multi { &programs.task_handed_multi } else { &programs.task_handed_single };
+        let multi = self.multi;
+        let programs = &self.handover_programs()?.progs;
+        let handed = if multi { &programs.task_handed_multi } else { &programs.task_handed_single };
         // The calls first: a task whose beginning is not seen would be taken for the next one at its address.
-        let begun = if self.multi { self.watch_many_calls(file, calls) } else { self.watch_each_call(file, calls) };
+        let begun = if multi {
+            watch_many_calls(&programs.task_begun_multi, file, calls)
+        } else {
+            watch_each_call(&programs.task_begun_single, file, calls)
+        };
         let begun = begun.map_err(|source| Error::Attach { what: PROBE, source })?;
-        let links: Vec<Link> = begun.into_iter().chain(self.watch_at(handed, file, takes)?).collect();
+        let links: Vec<Link> = begun.into_iter().chain(watch_at(multi, handed, file, takes)?).collect();
         self.watches.entry(watch.0).or_default().extend(links);
         Ok(())
     }
 
-    fn watch_many_calls(&self, file: &Path, calls: &[TaskCall]) -> libbpf_rs::Result<Vec<Link>> {
-        let opts = UprobeMultiOpts {
-            offsets: calls.iter().map(|call| call.offset as usize).collect(),
-            cookies: calls.iter().map(TaskCall::cookie).collect(),
-            ..Default::default()
+    /// Loads the programs when they are first needed.
+    fn handover_programs(&mut self) -> Result<&RecordSkel<'static>> {
+        let loaded = match self.handover.take() {
+            Some(loaded) => loaded,
+            None => programs::load_handover(&self.skel, self.forward, self.multi)?,
         };
-        Ok(vec![self.skel.progs.task_begun_multi.attach_uprobe_multi_with_opts(ANY_PROCESS, file, "", opts)?])
+        Ok(self.handover.insert(loaded))
     }
+}
 
-    fn watch_each_call(&self, file: &Path, calls: &[TaskCall]) -> libbpf_rs::Result<Vec<Link>> {
-        let attach = |call: &TaskCall| {
-            let opts = UprobeOpts { cookie: call.cookie(), ..Default::default() };
-            self.skel.progs.task_begun_single.attach_uprobe_with_opts(ANY_PROCESS, file, call.offset as usize, opts)
-        };
-        calls.iter().map(attach).collect()
-    }
+fn watch_at(multi: bool, program: &ProgramMut<'_>, file: &Path, offsets: &[u64]) -> Result<Vec<Link>> {
+    let links = if multi {
+        let offsets = offsets.iter().map(|offset| *offset as usize).collect();
+        let opts = UprobeMultiOpts { offsets, ..Default::default() };
+        program.attach_uprobe_multi_with_opts(ANY_PROCESS, file, "", opts).map(|link| vec![link])
+    } else {
+        let attach = |offset: &u64| program.attach_uprobe(false, ANY_PROCESS, file, *offset as usize);
+        offsets.iter().map(attach).collect()
+    };
+    links.map_err(|source| Error::Attach { what: PROBE, source })
+}
 
-    fn watch_at(&self, program: &ProgramMut<'_>, file: &Path, offsets: &[u64]) -> Result<Vec<Link>> {
-        let links = if self.multi {
-            let offsets = offsets.iter().map(|offset| *offset as usize).collect();
-            let opts = UprobeMultiOpts { offsets, ..Default::default() };
-            program.attach_uprobe_multi_with_opts(ANY_PROCESS, file, "", opts).map(|link| vec![link])
-        } else {
-            let attach = |offset: &u64| program.attach_uprobe(false, ANY_PROCESS, file, *offset as usize);
-            offsets.iter().map(attach).collect()
-        };
-        links.map_err(|source| Error::Attach { what: PROBE, source })
-    }
+fn watch_many_calls(program: &ProgramMut<'_>, file: &Path, calls: &[TaskCall]) -> libbpf_rs::Result<Vec<Link>> {
+    let opts = UprobeMultiOpts {
+        offsets: calls.iter().map(|call| call.offset as usize).collect(),
+        cookies: calls.iter().map(TaskCall::cookie).collect(),
+        ..Default::default()
+    };
+    Ok(vec![program.attach_uprobe_multi_with_opts(ANY_PROCESS, file, "", opts)?])
+}
+
+fn watch_each_call(program: &ProgramMut<'_>, file: &Path, calls: &[TaskCall]) -> libbpf_rs::Result<Vec<Link>> {
+    let attach = |call: &TaskCall| {
+        let opts = UprobeOpts { cookie: call.cookie(), ..Default::default() };
+        program.attach_uprobe_with_opts(ANY_PROCESS, file, call.offset as usize, opts)
+    };
+    calls.iter().map(attach).collect()
 }
 
 #[cfg(test)]

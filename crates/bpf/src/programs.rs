@@ -1,10 +1,10 @@
 //! Loads the programs, and explains why they could not be loaded.
 
-use std::{mem::MaybeUninit, path::Path, sync::Mutex};
+use std::{mem::MaybeUninit, os::fd::AsFd, path::Path, sync::Mutex};
 
 use libbpf_rs::{
     Link, MapType, OpenObject, PrintLevel,
-    skel::{OpenSkel, SkelBuilder},
+    skel::{OpenSkel, Skel, SkelBuilder},
 };
 
 use crate::{
@@ -21,39 +21,23 @@ use skeleton::{OpenRecordSkel, RecordSkel, RecordSkelBuilder};
 /// The causes of tasks that are remembered: one for each place that hands tasks over.
 const TASK_CAUSES: u32 = 8192;
 
-/// Loads the programs that `options` need, with multi-probes if `multi`.
-pub(crate) fn load(options: &Options, multi: bool, session: bool) -> Result<RecordSkel<'static>> {
+/// Opens the object file without loading anything.
+fn open() -> Result<OpenRecordSkel<'static>> {
     libbpf_rs::set_print(Some((PrintLevel::Warn, keep_warning)));
     // The skeleton borrows this for its lifetime; a recorder lives as long as the process.
     let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
-    let mut open = RecordSkelBuilder::default().open(storage).map_err(load_error)?;
+    RecordSkelBuilder::default().open(storage).map_err(load_error)
+}
+
+/// Loads the programs that `options` need, with multi-probes if `multi`.
+pub(crate) fn load(options: &Options, multi: bool, session: bool) -> Result<RecordSkel<'static>> {
+    let mut open = open()?;
     open.maps.events.set_max_entries(options.ring_bytes).map_err(load_error)?;
     if let Some(bytes) = options.raw_ring_bytes {
         open.maps.raw_stacks.set_max_entries(bytes).map_err(load_error)?;
     }
     prepare_tracing(&mut open, options.tracing.as_ref(), multi, session).map_err(load_error)?;
     prepare_hits(&mut open, options.hits, multi).map_err(load_error)?;
-    let handover = &mut open.progs;
-    for program in [
-        &mut handover.hand_over_multi,
-        &mut handover.hand_back_multi,
-        &mut handover.handed_node_multi,
-        &mut handover.task_handed_multi,
-        &mut handover.task_begun_multi,
-    ] {
-        program.set_autoload(options.handover && multi);
-    }
-    for program in [
-        &mut handover.hand_over_single,
-        &mut handover.hand_back_single,
-        &mut handover.handed_node_single,
-        &mut handover.task_handed_single,
-        &mut handover.task_begun_single,
-    ] {
-        program.set_autoload(options.handover && !multi);
-    }
-    handover.node_made_multi.set_autoload(options.forward && multi);
-    handover.node_made_single.set_autoload(options.forward && !multi);
     // The kernel allocates all entries of these maps at once.
     if !options.forward {
         open.maps.made_nodes.set_max_entries(1).map_err(load_error)?;
@@ -81,6 +65,37 @@ pub(crate) fn load(options: &Options, multi: bool, session: bool) -> Result<Reco
     open.progs.launch_single.set_autoload(launches && !multi);
     open.progs.sample.set_autoload(options.sample_hz.is_some());
     open.progs.list_processes.set_autoload(!options.found.is_empty());
+    open.load().map_err(load_error)
+}
+
+/// Loads the programs that watch calls which hand work over. They share the maps of the running ones. Few commands run PyTorch or
+/// XLA, and to verify these programs takes the kernel a third of the time of a recording's start.
+pub(crate) fn load_handover(running: &RecordSkel<'_>, forward: bool, multi: bool) -> Result<RecordSkel<'static>> {
+    let mut open = open()?;
+    for mut program in open.open_object_mut().progs_mut() {
+        program.set_autoload(false);
+    }
+    let programs = &mut open.progs;
+    for (program, wanted) in [
+        (&mut programs.hand_over_multi, multi),
+        (&mut programs.hand_back_multi, multi),
+        (&mut programs.handed_node_multi, multi),
+        (&mut programs.task_handed_multi, multi),
+        (&mut programs.task_begun_multi, multi),
+        (&mut programs.node_made_multi, multi && forward),
+        (&mut programs.hand_over_single, !multi),
+        (&mut programs.hand_back_single, !multi),
+        (&mut programs.handed_node_single, !multi),
+        (&mut programs.task_handed_single, !multi),
+        (&mut programs.task_begun_single, !multi),
+        (&mut programs.node_made_single, !multi && forward),
+    ] {
+        program.set_autoload(wanted);
+    }
+    // The same object file has the same maps.
+    for (mut map, running) in open.open_object_mut().maps_mut().zip(running.object().maps()) {
+        map.reuse_fd(running.as_fd()).map_err(load_error)?;
+    }
     open.load().map_err(load_error)
 }
 

@@ -53,6 +53,10 @@ pub struct Recorder {
     /// Maps that could not be read completely.
     pub(crate) unread: Cell<u64>,
     pub(crate) skel: RecordSkel<'static>,
+    /// The programs that watch handed-over work, once they are needed.
+    pub(crate) handover: Option<RecordSkel<'static>>,
+    /// Whether they find the code that created a piece of it.
+    pub(crate) forward: bool,
     /// The number of allocations in the kernel's map, by user.
     pub(crate) held_by_user: Shared,
     pub(crate) multi: bool,
@@ -119,6 +123,8 @@ impl Recorder {
             discarded: Losses::default(),
             unread: Cell::new(0),
             skel,
+            handover: None,
+            forward: options.forward,
             held_by_user,
             multi,
             session,

@@ -23,7 +23,7 @@ use std::{
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
     path::Path,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bpf::{Memo, Recognised};
@@ -52,7 +52,7 @@ const MOST_OF_IMAGE: usize = 64;
 const ACCEPTED: usize = 256;
 const PACKETS: usize = 512;
 const PACKETS_OF_ONE: usize = 64;
-/// How long the welcome is delayed for unwind tables. The library waits twice as long.
+/// How long the welcome is delayed for unwind tables once the process is known. The library waits twice as long in all.
 const MOST_DELAY: Duration = Duration::from_secs(10);
 const MOST_DELAY_OF_STARTED: Duration = Duration::from_secs(1);
 /// The most launches read from memory per round, and per round and connection.
@@ -336,12 +336,16 @@ impl Sessions {
     }
 
     /// Removes those that should wait longer, until the stacks of their process can be walked (`walkable`). Not for ever: a process
-    /// that warpscope has attached to runs meanwhile, the others do not.
-    pub fn keep_ready(&self, waiting: &mut Vec<RawFd>, walkable: &dyn Fn(ProcessId) -> bool) {
-        let most = |c: &Connection| if c.attached { MOST_DELAY } else { MOST_DELAY_OF_STARTED };
-        let ready = |c: &&Connection| walkable(c.process) || c.since.elapsed() > most(c);
-        let ready: Vec<RawFd> = self.connections.iter().filter(ready).map(|c| c.socket.as_raw_fd()).collect();
-        waiting.retain(|socket| ready.contains(socket));
+    /// that warpscope has attached to runs meanwhile, the others do not. What a long round takes does not count: its mappings have only
+    /// just been read.
+    pub fn keep_ready(&mut self, waiting: &mut Vec<RawFd>, walkable: &dyn Fn(ProcessId) -> bool) {
+        waiting.retain(|socket| {
+            let connection = self.connections.iter_mut().find(|c| c.socket.as_raw_fd() == *socket);
+            connection.is_some_and(|c| {
+                let most = if c.attached { MOST_DELAY } else { MOST_DELAY_OF_STARTED };
+                walkable(c.process) || c.waits_since.get_or_insert_with(Instant::now).elapsed() > most
+            })
+        });
     }
 
     /// Returns the processes of these connections.
@@ -677,5 +681,32 @@ impl Sessions {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a library waits for the unwind tables of its process from the moment when its mappings are known, however long
+    /// reading them took, and not for ever.
+    #[test]
+    fn the_welcome_is_delayed_for_unwind_tables() {
+        let (own, _peer) = std::os::unix::net::UnixStream::pair().expect("sockets");
+        let socket = own.as_raw_fd();
+        let mut sessions = Sessions::attached(&[]);
+        sessions.connections.push(Connection::new(own.into(), 7));
+        let mut ready = |walkable: bool, since: Option<Duration>| {
+            if let Some(since) = since {
+                sessions.connections[0].waits_since = Instant::now().checked_sub(since);
+            }
+            let mut waiting = vec![socket];
+            sessions.keep_ready(&mut waiting, &|_| walkable);
+            !waiting.is_empty()
+        };
+        assert!(!ready(false, None), "its mappings have just been read");
+        assert!(!ready(false, Some(MOST_DELAY_OF_STARTED / 2)));
+        assert!(ready(true, None));
+        assert!(ready(false, Some(MOST_DELAY_OF_STARTED * 2)));
     }
 }

@@ -95,6 +95,11 @@ impl Fold {
         Self { gpu: GpuTime::within(range), ..Self::default() }
     }
 
+    /// Creates an empty fold that also charges the idle time of GPUs in each of some parts of the time.
+    pub fn with_parts(parts: Vec<TimeRange>) -> Self {
+        Self { gpu: GpuTime::with_parts(parts), ..Self::default() }
+    }
+
     /// Returns the stacks that have arrived.
     pub fn stacks(&self) -> &Stacks {
         &self.profile.stacks

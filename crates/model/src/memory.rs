@@ -32,5 +32,5 @@ mod sums;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::allocations::Allocations;
+pub use self::allocations::Allocations;
 pub use self::moment::{Amount, Counts, DeviceMemory, GpuMemory, Moment, Use};

@@ -231,6 +231,8 @@ pub struct DeviceInfo {
     pub gaps: Vec<(u64, u64)>,
     /// Why it was idle.
     pub idle: Idle,
+    /// The same of the parts of the time that the fold was created with, in their order.
+    pub idle_of_parts: Vec<Idle>,
     /// Streams seen, as (session, context, stream).
     pub streams: std::collections::BTreeSet<(SessionId, u32, u32)>,
 }

@@ -1,5 +1,9 @@
 //! Steps: the iterations of a program's loop, as intervals of its threads.
 
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
 use crate::event::ProcessId;
 
 /// The steps of a recording.
@@ -9,6 +13,8 @@ pub struct Steps {
     pub series: Vec<Series>,
     /// Other loops that could be steps, outer ones first, by their place and their number of iterations.
     pub levels: Vec<Level>,
+    /// Steps that took much longer than others, slowest first, and what was different in them.
+    pub outliers: Vec<Outlier>,
 }
 
 /// A loop.
@@ -48,6 +54,14 @@ pub struct Step {
     pub work: StepWork,
     /// Time in which a GPU worked for the process.
     pub busy_ns: u64,
+    /// Of the rest, time from the launch of the work that ended it.
+    pub launching_ns: u64,
+    /// Of the rest, time in which the thread that launched this work waited before, as far as waits were recorded.
+    pub waiting_ns: u64,
+    /// CPU time of its thread, by samples.
+    pub cpu_ns: u64,
+    /// The most GPU memory that the process used on one GPU, if allocations were recorded, and no other thread has steps.
+    pub memory_bytes: u64,
 }
 
 /// The GPU work that a step launched.
@@ -59,12 +73,89 @@ pub struct StepWork {
     pub kernels: u64,
     /// Their time.
     pub kernel_ns: u64,
+    /// Of this, that of kernels that communicate.
+    pub communication_ns: u64,
     /// Copies.
     pub copies: u64,
     /// Their time.
     pub copy_ns: u64,
     /// Bytes copied.
     pub copy_bytes: u64,
+}
+
+/// A step that took much longer than others of its thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outlier {
+    /// The index of its series.
+    pub series: usize,
+    /// Its number.
+    pub number: u64,
+    /// The numbers of the steps of median length that it was compared with.
+    pub compared: Vec<u64>,
+    /// The GPU that was compared.
+    pub gpu: String,
+    /// What took longer in it than in each of these, the largest difference first.
+    pub differences: Vec<Difference>,
+}
+
+/// What took longer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// What it is.
+    #[serde(flatten)]
+    pub part: StepPart,
+    /// By how much longer than usual.
+    pub more_ns: u64,
+    /// The samples that it is based on; 0 if it is based on intervals.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub samples: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// A part of what happened in a step.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum StepPart {
+    /// The GPU was idle.
+    Idle {
+        /// What the thread that feeds it did.
+        cause: &'static str,
+        /// Why it waited, if it did.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        /// Where: the innermost line of user code.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        place: Option<String>,
+        /// Python collected garbage there.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        garbage_collection: bool,
+    },
+    /// A kernel ran.
+    Kernel {
+        /// Its name.
+        name: String,
+        /// What launched it.
+        place: String,
+    },
+    /// Memory was copied or set.
+    Copy {
+        /// The direction, or that it was set.
+        name: String,
+        /// What launched it.
+        place: String,
+    },
+}
+
+/// What a GPU did in a step, and what it waited for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StepParts {
+    /// Time in which it did something.
+    pub busy_ns: u64,
+    /// Time of each part, and its samples. Work is counted as far as it ran in the step.
+    pub parts: BTreeMap<StepPart, (u64, u64)>,
 }
 
 impl Step {

@@ -9,6 +9,7 @@ mod bounds;
 mod device;
 mod ended;
 mod health;
+mod measured;
 mod other;
 mod own;
 mod process;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use self::selection::Selection;
 pub use self::{
     accept::Format,
+    measured::{Measured, measured},
     selection::Limits,
     text::{Definition, Kind},
 };

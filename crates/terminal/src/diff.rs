@@ -8,7 +8,13 @@ use text::{
     units::{bytes, count, counted, time},
 };
 
-use crate::page::{joined_path_text, wrapped};
+use crate::{
+    document::{Document, Form},
+    page::{joined_path_text, wrapped},
+};
+
+/// The paths that a verdict names.
+const PATHS: usize = 3;
 
 /// The width from which counts are shown beside names.
 const WIDE: usize = 96;
@@ -56,6 +62,52 @@ pub fn comparison(diff: &Diff, width: usize, rows: usize) -> String {
     text.truncate(text.trim_end().len());
     text.push('\n');
     text
+}
+
+/// Returns what a reviewer needs of a comparison: whether it fails, `above`, what explains the difference, all totals, and the
+/// paths that have changed most.
+pub fn verdict(diff: &Diff, above: Option<&str>, form: Form) -> String {
+    let mut document = Document::new(form);
+    let explained = diff.explained();
+    document.verdict(match (above, &explained) {
+        (Some(_), _) => "regression",
+        (None, Some(_)) => "no regression above the limit",
+        (None, None) => "no difference of the wall time that needs an explanation",
+    });
+    for sentence in above.map(str::to_owned).into_iter().chain(explained) {
+        document.line(&sentence);
+    }
+    if !diff.filters.is_empty() {
+        document.line(&format!("only a part of each is compared: {}", diff.filters.join(" ")));
+    }
+    let (before, after) = diff.recordings;
+    if before > 1 || after > 1 {
+        document.line(&format!("means of {before} and {after} recordings; * is significant (95 %)"));
+    }
+    let columns = ["before", "after", "change", "total"];
+    document.section("Totals");
+    document.table(&columns, &diff.totals.iter().map(row).collect::<Vec<_>>());
+    let subjects = [(Subject::Idle, "GPU idle"), (Subject::Paths, "Paths"), (Subject::Functions, "CPU functions")];
+    for (subject, title) in subjects {
+        let changed = diff.changes.get(&subject).into_iter().flatten().filter(|row| row.before != row.after);
+        let rows: Vec<_> = changed.filter(|row| diff.is_beyond_noise(subject, row)).take(PATHS).map(row).collect();
+        if !rows.is_empty() {
+            document.section(&format!("{title} that changed most"));
+            document.table(&[columns[0], columns[1], columns[2], "name"], &rows);
+        }
+    }
+    document.finish()
+}
+
+/// Returns the numbers of a change and its name.
+fn row(row: &Change) -> (Vec<String>, String) {
+    let amount = |amount: u64| match row.unit {
+        Unit::Ns => time(amount),
+        Unit::Bytes => bytes(amount),
+    };
+    let mark = if row.significant == Some(true) { "*" } else { "" };
+    let change = row.percent().unwrap_or_else(|| if row.after > 0 { "new".to_owned() } else { String::new() });
+    (vec![amount(row.before), amount(row.after), format!("{change}{mark}")], row.name.replace(';', " > "))
 }
 
 /// Writes a table, unless it is empty. Names are paths if `is_path`.
@@ -119,6 +171,27 @@ mod tests {
         assert!(text.contains("1 change is not shown") && !text.contains("parse"), "{text}");
         let text = comparison(&diff([(Subject::Functions, vec![row("parse", (5, 5), (1, 1))])]), 120, 15);
         assert!(text.ends_with("nothing has changed\n"), "{text}");
+    }
+
+    /// Check that a verdict names the regression, the totals and at most three paths, in both forms.
+    #[test]
+    fn verdicts_name_three_paths() {
+        let paths =
+            (0..5).map(|at| row(&format!("train;step{at};[GPU_Kernel] a|b"), (1_000_000, 3_000_000 - at), (1, 1)));
+        let mut diff = diff([(Subject::Paths, paths.collect())]);
+        diff.totals = vec![row("wall time", (1_000_000_000, 1_500_000_000), (0, 0))];
+        let text = verdict(&diff, Some("the wall time has increased by 50.0 %, more than 3 %"), Form::Text);
+        assert!(text.starts_with("regression\nthe wall time has increased by 50.0 %, more than 3 %\n"), "{text}");
+        assert!(text.contains("  1.00 s  1.50 s  +50.0 %  wall time\n"), "{text}");
+        assert_eq!(text.matches(" > [GPU_Kernel]").count(), 3, "{text}");
+        let text = verdict(&diff, None, Form::Markdown);
+        assert!(text.starts_with("### no difference"), "{text}");
+        assert!(
+            text.contains(
+                "| before | after | change | total |\n|---:|---:|---:|---|\n| 1.00 s | 1.50 s | +50.0 % | `wall time` |"
+            ),
+            "{text}"
+        );
     }
 
     /// Check that rows fit into terminals of 60 columns and more, with names that can be read.

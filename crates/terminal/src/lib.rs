@@ -3,7 +3,9 @@
 //! ```text
 //!   summary    the text after `record` and of `report`; findings, steps, ranks, ranges, stalls, energy, memory: its parts
 //!   calls      its parts about traced calls; latency draws durations, timeline what happened when
+//!   brief      the summary in at most 60 lines, plain or as Markdown (document)
 //!   tables     the rows of a table; diff: a comparison; live: calls as they return
+//!   explain    what findings, frames, metrics and words mean
 //!   page       lines, colours, bars, and names shortened to fit; style: what the terminal can show
 //! ```
 
@@ -12,9 +14,12 @@ use std::{cell::RefCell, io};
 use analysis::{Events, Flames, summary::Summary};
 use model::event::Event;
 
+mod brief;
 mod calls;
 mod diff;
+mod document;
 mod energy;
+mod explain;
 mod findings;
 mod latency;
 mod live;
@@ -30,7 +35,16 @@ mod tables;
 mod timeline;
 
 use crate::timeline::Timeline;
-pub use crate::{diff::comparison, live::Lines, steps::steps, style::Style, tables::table};
+pub use crate::{
+    brief::brief,
+    diff::{comparison, verdict},
+    document::Form,
+    explain::explanations,
+    live::Lines,
+    steps::steps,
+    style::Style,
+    tables::table,
+};
 
 /// Returns the text of a recording: its summary, and for a trace the idle gaps and the timeline. `events` opens the
 /// recording from its beginning; it is called once, and only for traces of single calls.

@@ -3,10 +3,10 @@
 
 use std::io;
 
-use analysis::{Events, Flames, trace::live::Live};
+use analysis::{Events, Flames, Summary, trace::live::Live};
 use fixtures::{START, check, counted, events, fold, trace};
 use model::event::Event;
-use terminal::Lines;
+use terminal::{Form, Lines};
 use text::pattern::Selection;
 
 fn report(events: &[Event], colour: bool, width: usize) -> String {
@@ -35,6 +35,26 @@ fn summary() {
     check!("summary.colour.txt", &report(&events, true, 80));
     check!("summary.narrow.txt", &report(&events, false, 60));
     check!("nothing.txt", &report(&events[..2], false, 100));
+}
+
+/// Check the brief summary, which has at most 60 lines and no control characters, in both forms.
+#[test]
+fn brief() {
+    let of = |events: &[Event], form| terminal::brief(&Summary::of(&Flames::new(&fold(events))), form);
+    check!("brief.txt", &of(&events(), Form::Text));
+    check!("brief.md", &of(&events(), Form::Markdown));
+    for form in [Form::Text, Form::Markdown] {
+        let text = of(&fixtures::absurd_weights(), form);
+        assert!(!text.contains('\u{1b}'), "{text}");
+    }
+    for profile in [fold(&events()), fold(&fixtures::absurd_weights())] {
+        let mut summary = Summary::of(&Flames::new(&profile));
+        let more = |ledger: &[String]| ledger.iter().cycle().take(50).cloned().collect();
+        (summary.ledger, summary.notes) = (more(&summary.ledger), more(&summary.ledger));
+        summary.findings =
+            summary.findings.iter().cycle().take(if summary.findings.is_empty() { 0 } else { 9 }).cloned().collect();
+        assert!(terminal::brief(&summary, Form::Text).lines().count() <= 60);
+    }
 }
 
 /// Check that absurdly large numbers do not stop the text.

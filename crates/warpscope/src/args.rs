@@ -3,8 +3,10 @@
 mod diff;
 mod filter;
 mod flight;
+mod form;
 mod formats;
 mod graph_stacks;
+mod mcp;
 mod monitor;
 mod phases;
 mod record;
@@ -19,8 +21,10 @@ use clap::{Args, Parser, Subcommand};
 pub use diff::{Diff, FailOn};
 pub use filter::Filters;
 pub use flight::Flight;
+pub use form::Form;
 use formats::with_formats;
 pub use graph_stacks::GraphStacks;
+pub use mcp::Mcp;
 pub use monitor::{Monitor, Top};
 pub use phases::Phases;
 pub use record::Record;
@@ -41,6 +45,7 @@ pub use trace::{CallsFrom, Trace};
   warpscope open warpscope.wscope                 show the report in the browser, also over ssh
   warpscope report warpscope.wscope               print the summary of a recording again
   warpscope diff before.wscope after.wscope       show what got slower or faster, and why
+  warpscope explain launch-bound                  what a finding, frame, metric or word means
   warpscope doctor                                check this machine and suggest fixes"
 )]
 pub struct Cli {
@@ -68,6 +73,10 @@ pub enum Command {
     Diff(Diff),
     /// Open the report of a recording in the browser.
     Open(Open),
+    /// Explain a finding, a frame, a metric or a word: what it means, how exact it is, what to do.
+    Explain(Explain),
+    /// Answer an agent's questions about recordings, over the Model Context Protocol on stdin and stdout.
+    Mcp(Mcp),
     /// Check whether this machine can record, and suggest fixes.
     Doctor,
     /// Record a bundled workload on the simulated GPU; needs no CUDA and no GPU.
@@ -104,6 +113,8 @@ pub struct Man {
   warpscope report warpscope.wscope
   warpscope report --json warpscope.wscope | jq '.top_kernels[0]'
   warpscope report --by line --top 5 --kernel gemm warpscope.wscope
+  warpscope report --brief warpscope.wscope
+  warpscope report --brief --format markdown warpscope.wscope >> \"$GITHUB_STEP_SUMMARY\"
   warpscope report --by steps warpscope.wscope
   warpscope report --step slowest warpscope.wscope
   warpscope report --from 2s --to 3.5s warpscope.wscope
@@ -118,6 +129,12 @@ pub struct Report {
     /// Print the summary as JSON.
     #[arg(long)]
     pub json: bool,
+    /// Print at most 60 lines without colours: what was lost, what the recording cost, then where to look next.
+    #[arg(long, conflicts_with_all = ["json", "by"])]
+    pub brief: bool,
+    /// With --brief, print plain text (text), or Markdown for pull requests (markdown).
+    #[arg(long, value_name = "FORM", value_enum, default_value_t, requires = "brief")]
+    pub format: Form,
     /// Print one table instead: kernels, classes, phases, paths, user-paths, lines, steps, functions, threads, streams, ranks,
     /// copies, devices, occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls, requests or ledger.
     #[arg(long, value_name = "TABLE")]
@@ -223,6 +240,20 @@ pub struct Open {
     /// Print the address without starting a browser.
     #[arg(long)]
     pub no_browser: bool,
+}
+
+/// `explain`
+#[derive(Args, Debug)]
+#[command(after_help = "Without a TERM, lists everything that is explained.
+
+Examples:
+  warpscope explain gpu-idle
+  warpscope explain '[waiting for the GPU]'
+  warpscope explain matched
+  warpscope explain warpscope_memory_live_bytes")]
+pub struct Explain {
+    /// A finding, a frame in brackets, a metric, a stall reason, a table or a word, as outputs show it.
+    pub term: Vec<String>,
 }
 
 /// `demo`

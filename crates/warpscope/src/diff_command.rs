@@ -68,6 +68,8 @@ pub fn run(options: &args::Diff) -> anyhow::Result<ExitCode> {
         diff.truncate(options.top.unwrap_or(usize::MAX));
         serde_json::to_writer_pretty(&mut out, &diff).map_err(io::Error::from)?;
         writeln!(out)?;
+    } else if options.format == args::Form::Markdown {
+        write!(out, "{}", terminal::verdict(&diff, above.as_deref(), options.format.into()))?;
     } else {
         let style = Style::of(&io::stdout());
         write!(out, "{}", style.text(&terminal::comparison(&diff, style.width, options.top.unwrap_or(ROWS))))?;

@@ -50,9 +50,13 @@ pub enum Find {
 /// Reads recordings as one, or a part of them. A damaged end is reported but does not fail the load; addresses without a name
 /// are resolved now.
 pub fn load(paths: &[PathBuf], options: &args::Filters, find: Find) -> anyhow::Result<Loaded> {
+    load_open(Recordings::open(paths)?, options, find)
+}
+
+/// The same for recordings that are open.
+pub fn load_open(source: Recordings, options: &args::Filters, find: Find) -> anyhow::Result<Loaded> {
     let wanted = Wanted::parse(options)?;
     let finds_steps = find == Find::Steps || wanted.selects();
-    let source = Recordings::open(paths)?;
     let _progress = Progress::begin(format!("reading {}", source.name()), Some(source.reading()));
     let mut sequence = finds_steps.then(Sequence::default);
     let (mut profile, damaged) = fold(&source, None, sequence.as_mut())?;
@@ -98,7 +102,7 @@ pub fn load(paths: &[PathBuf], options: &args::Filters, find: Find) -> anyhow::R
 }
 
 /// Returns a time range of a whole recording.
-pub fn range_of(source: &Recordings, whole: Profile, range: &Filters) -> anyhow::Result<Profile> {
+fn range_of(source: &Recordings, whole: Profile, range: &Filters) -> anyhow::Result<Profile> {
     let Some(filter) = Filter::new(range, &whole, || source.read())? else { return Ok(whole) };
     let (part, _) = fold(source, Some(&filter), None)?;
     let mut of_gpus = Fold::within(filter.times());

@@ -4,10 +4,12 @@ mod args;
 mod demo;
 mod diff_command;
 mod doctor;
+mod explain;
 mod export_command;
 mod live;
 mod load;
 mod man;
+mod mcp_command;
 mod monitor_command;
 mod open;
 mod outputs;
@@ -19,7 +21,6 @@ mod report;
 mod result;
 mod running_command;
 mod say;
-mod slowest_step;
 mod status;
 mod status_line;
 mod steps;
@@ -67,6 +68,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Export(options) => export_command::run(&options),
         Command::Diff(options) => diff_command::run(&options),
         Command::Open(options) => open::run(&options),
+        Command::Explain(options) => explain::run(&options),
+        Command::Mcp(options) => mcp_command::run(options),
         Command::Doctor => doctor::run(),
         Command::Demo(options) => demo::run(options, record::run),
         Command::Sim(options) => {

@@ -13,7 +13,6 @@ use crate::{
     load::{Find, Loaded, load},
     progress::Progress,
     say::say,
-    slowest_step,
 };
 
 /// The rows of a table on a terminal, if not given.
@@ -46,8 +45,7 @@ pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
             writeln!(out)?;
         } else {
             if table.0 == Table::Steps {
-                let reasons = slowest_step::explained(&source, &profile)?;
-                let text = terminal::steps(&profile, reasons.as_deref(), style.colour, style.width);
+                let text = terminal::steps(&profile, style.colour, style.width);
                 write!(out, "{}", style.text(&text))?;
             }
             write!(out, "{}", style.text(&terminal::table(&rows, style.width)))?;
@@ -57,6 +55,10 @@ pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
         drop(progress);
         serde_json::to_writer_pretty(&mut out, &summary).map_err(io::Error::from)?;
         writeln!(out)?;
+    } else if options.brief {
+        let summary = Summary::with_events(&flames, &mut events)?;
+        drop(progress);
+        write!(out, "{}", terminal::brief(&summary, options.format.into()))?;
     } else {
         let text = terminal::report(&flames, &mut events, style.colour, style.width)?;
         drop(progress);

@@ -1,7 +1,7 @@
 //! What a finding consists of.
 
 use model::profile::Profile;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use text::units;
 
 use crate::user_code::Place;
@@ -61,8 +61,7 @@ pub enum Severity {
 }
 
 /// The subject of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A GPU is idle, and why.
     GpuIdle,
@@ -104,6 +103,64 @@ pub enum Kind {
     TooSmall,
     /// One line holds much of the GPU memory at its peak, or much of what is held is free.
     MemoryPeak,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 20] = [
+        Self::GpuIdle,
+        Self::Start,
+        Self::LaunchBound,
+        Self::Synchronization,
+        Self::CopiesAlone,
+        Self::PageableCopies,
+        Self::TinyKernels,
+        Self::Imbalance,
+        Self::NoTensorCores,
+        Self::LowOccupancy,
+        Self::SmallGrid,
+        Self::Tail,
+        Self::MemoryLatency,
+        Self::MemoryQueue,
+        Self::BankConflicts,
+        Self::Barrier,
+        Self::MemoryBound,
+        Self::LatencyBound,
+        Self::TooSmall,
+        Self::MemoryPeak,
+    ];
+
+    /// Returns its name, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::GpuIdle => "gpu-idle",
+            Self::Start => "start",
+            Self::LaunchBound => "launch-bound",
+            Self::Synchronization => "synchronization",
+            Self::CopiesAlone => "copies-alone",
+            Self::PageableCopies => "pageable-copies",
+            Self::TinyKernels => "tiny-kernels",
+            Self::Imbalance => "imbalance",
+            Self::NoTensorCores => "no-tensor-cores",
+            Self::LowOccupancy => "low-occupancy",
+            Self::SmallGrid => "small-grid",
+            Self::Tail => "tail",
+            Self::MemoryLatency => "memory-latency",
+            Self::MemoryQueue => "memory-queue",
+            Self::BankConflicts => "bank-conflicts",
+            Self::Barrier => "barrier",
+            Self::MemoryBound => "memory-bound",
+            Self::LatencyBound => "latency-bound",
+            Self::TooSmall => "too-small",
+            Self::MemoryPeak => "memory-peak",
+        }
+    }
+}
+
+impl Serialize for Kind {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.name())
+    }
 }
 
 /// A number behind a finding.

@@ -131,7 +131,8 @@ pub fn start(profile: &Profile, devices: &[DeviceIdle]) -> Option<Finding> {
         place: named.iter().find_map(|cause| cause.place.clone()),
         advice: "record longer, or attach to the running program with -p, to see how it runs after its start".into(),
         share: share(first.before_ns, wall),
-        gain: Gain::of(first.before_ns, profile),
+        // A longer recording of the same program has the same start.
+        gain: None,
     })
 }
 

@@ -15,6 +15,7 @@ use super::{
     found::Found,
     levels::Level,
     measure::measure,
+    outliers,
     sequence::Sequence,
 };
 use crate::Events;
@@ -43,8 +44,8 @@ pub fn find<'a>(
     };
     steps.series.sort_by_key(|series| (std::cmp::Reverse(series.steps.len()), series.process, series.tid));
     if !steps.series.is_empty() {
-        let process_of = profile.sessions.iter().map(|(session, info)| (*session, info.process)).collect();
-        measure(&mut steps.series, &process_of, events)?;
+        measure(&mut steps.series, profile, events)?;
+        steps.outliers = outliers::find(profile, &steps.series, events)?;
     }
     Ok(steps)
 }
@@ -84,7 +85,7 @@ fn of_launches<'a>(
         levels[number].iterations += level.iterations;
     }
     if chosen.is_empty() {
-        return Ok(Steps { series: Vec::new(), levels });
+        return Ok(Steps { levels, ..Steps::default() });
     }
     let mut cutter = Cutter::new(&found, &chosen);
     for event in events()? {
@@ -111,7 +112,7 @@ fn of_launches<'a>(
         // A thread in which the loop never comes around works for one in which it does.
         series.retain(|series| series.steps.len() > 1);
     }
-    Ok(Steps { series, levels })
+    Ok(Steps { series, levels, ..Steps::default() })
 }
 
 /// Returns NVTX ranges as steps.
@@ -148,5 +149,5 @@ fn of_ranges(profile: &Profile, is: &dyn Fn(&str) -> bool, events: Events<'_>) -
         let place = names.get(&process).cloned().unwrap_or_default();
         Series { process, tid, place, steps }
     });
-    Steps { series: series.collect(), levels: Vec::new() }
+    Steps { series: series.collect(), ..Steps::default() }
 }

@@ -1,14 +1,18 @@
 //! How long steps take: their distribution, without the first ones if these are slower.
 
+use std::collections::BTreeMap;
+
 use model::{
     profile::Profile,
-    steps::{Level, Series, Step, Steps},
+    steps::{Difference, Level, Outlier, Series, Step, Steps},
 };
 use serde::Serialize;
 use text::{
     short::short,
     units::{counted, time},
 };
+
+use super::outliers;
 
 /// The first steps belong to the warm-up while they take longer than the median by this factor.
 const SLOWER: f64 = 1.5;
@@ -18,6 +22,17 @@ const MOST_WARM_UP: usize = 4;
 const MOST_LEVELS: usize = 10;
 /// The length of a place in a sentence, where it can be shortened to that.
 const PLACE: usize = 60;
+
+/// What a step is made of. These overlap: a GPU works while the CPU does.
+pub const PARTS: [(&str, fn(&Step) -> u64); 7] = [
+    ("busy_ns", |step| step.busy_ns),
+    ("launching_ns", |step| step.launching_ns),
+    ("waiting_ns", |step| step.waiting_ns),
+    ("kernel_ns", |step| step.work.kernel_ns),
+    ("communication_ns", |step| step.work.communication_ns),
+    ("copy_ns", |step| step.work.copy_ns),
+    ("cpu_ns", |step| step.cpu_ns),
+];
 
 /// The steps of a recording: those of the threads that run the loop with most steps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -38,8 +53,18 @@ pub struct StepSummary {
     pub p99_ns: u64,
     /// The slowest.
     pub slowest: Option<Slowest>,
+    /// Those that took longer than the median of their thread by a factor of 1.5.
+    pub slow: u64,
+    /// The slowest of these, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub outliers: Vec<StepOutlier>,
     /// The median time in which no GPU worked for the process.
     pub idle_ns: u64,
+    /// What steps are made of: medians, without those that are 0.
+    pub made_of: BTreeMap<&'static str, u64>,
+    /// The most GPU memory that a process used in any step, if allocations were recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
     /// The median of the last quarter over that of the first, less 1.
     pub trend: f64,
     /// Other loops, outer ones first.
@@ -62,6 +87,22 @@ pub struct Slowest {
     pub tid: u32,
 }
 
+/// A step that took much longer than others.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepOutlier {
+    /// The step.
+    #[serde(flatten)]
+    pub step: Slowest,
+    /// Its duration over the median of its thread.
+    pub times: f64,
+    /// The steps of about median length that it was compared with.
+    pub compared: Vec<u64>,
+    /// The GPU that was compared.
+    pub gpu: String,
+    /// What took longer in it than in each of these; empty if nothing explains a good part of the difference.
+    pub differences: Vec<Difference>,
+}
+
 /// A loop that could be the steps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StepLevel {
@@ -76,19 +117,39 @@ impl StepSummary {
     pub fn of(steps: &Steps, profile: &Profile) -> Option<Self> {
         let place = &steps.series.first()?.place;
         let all: Vec<&Series> = steps.series.iter().filter(|series| series.place == *place).collect();
-        let mut warm_up = 0;
+        let (mut warm_up, mut slow) = (0, 0);
         let mut measured: Vec<(&Series, &Step)> = Vec::new();
         for series in &all {
-            let first = warm_up_of(series);
-            warm_up += first as u64;
-            measured.extend(series.steps[first..].iter().filter(|step| step.is_followed).map(|step| (*series, step)));
+            warm_up += warm_up_of(series) as u64;
+            let of_series: Vec<&Step> = measured_of(series).collect();
+            let limit = median(&of_series.iter().map(|step| step.ns()).collect::<Vec<_>>()) as f64 * outliers::SLOWER;
+            slow += of_series.iter().filter(|step| step.ns() as f64 > limit).count() as u64;
+            measured.extend(of_series.into_iter().map(|step| (*series, step)));
         }
         let times: Vec<u64> = measured.iter().map(|(_, step)| step.ns()).collect();
         let idle: Vec<u64> = measured.iter().map(|(_, step)| step.idle_ns()).collect();
+        let made_of = PARTS.map(|(name, part)| {
+            let times: Vec<u64> = measured.iter().map(|(_, step)| part(step)).collect();
+            (name, median(&times))
+        });
         let quarter = (times.len() / 4).max(1).min(times.len());
         let (early, late) = (median(&times[..quarter]), median(&times[times.len() - quarter..]));
         let slowest = measured.iter().max_by_key(|(_, step)| (step.ns(), std::cmp::Reverse(step.start)));
         let start = profile.recording().start.as_ref().map_or(0, |start| start.time);
+        let one = |series: &Series, step: &Step| Slowest {
+            step: step.number,
+            ns: step.ns(),
+            start_ns: step.start.saturating_sub(start),
+            pid: profile.processes.get(&series.process).map_or(0, |info| info.pid),
+            tid: series.tid,
+        };
+        let explained = |outlier: &Outlier| {
+            let series = steps.series.get(outlier.series)?;
+            let step = one(series, series.steps.iter().find(|step| step.number == outlier.number)?);
+            let median = median(&measured_of(series).map(Step::ns).collect::<Vec<_>>());
+            let Outlier { compared, gpu, differences, .. } = outlier.clone();
+            Some(StepOutlier { times: step.ns as f64 / median.max(1) as f64, step, compared, gpu, differences })
+        };
         let count = all.iter().map(|series| series.steps.len() as u64).sum();
         let is_other = |level: &&Level| level.place != *place || level.iterations != count;
         let others = steps.levels.iter().filter(is_other).take(MOST_LEVELS);
@@ -100,14 +161,12 @@ impl StepSummary {
             median_ns: median(&times),
             p90_ns: percentile(&times, 90),
             p99_ns: percentile(&times, 99),
-            slowest: slowest.map(|(series, step)| Slowest {
-                step: step.number,
-                ns: step.ns(),
-                start_ns: step.start.saturating_sub(start),
-                pid: profile.processes.get(&series.process).map_or(0, |info| info.pid),
-                tid: series.tid,
-            }),
+            slowest: slowest.map(|(series, step)| one(series, step)),
+            slow,
+            outliers: steps.outliers.iter().filter_map(explained).collect(),
             idle_ns: median(&idle),
+            made_of: made_of.into_iter().filter(|(_, ns)| *ns > 0).collect(),
+            memory_bytes: measured.iter().map(|(_, step)| step.memory_bytes).max().filter(|bytes| *bytes > 0),
             trend: if all.len() > 1 || early == 0 { 0.0 } else { late as f64 / early as f64 - 1.0 },
             levels: others.map(|l| StepLevel { place: l.place.clone(), count: l.iterations }).collect(),
         })
@@ -130,6 +189,20 @@ impl StepSummary {
         }
         text
     }
+}
+
+impl StepOutlier {
+    /// Says why it took longer; `None` if that is not certain.
+    pub fn sentence(&self) -> Option<String> {
+        let parts: Vec<String> = self.differences.iter().map(outliers::said).collect();
+        let begin = format!("step {}: {:.1} times the median", self.step.step, self.times);
+        (!parts.is_empty()).then(|| format!("{begin}; {}", parts.join("; ")))
+    }
+}
+
+/// Returns the steps that count: not those of the warm-up, and not those after which the loop was left.
+pub fn measured_of(series: &Series) -> impl Iterator<Item = &Step> {
+    series.steps[warm_up_of(series)..].iter().filter(|step| step.is_followed)
 }
 
 /// Returns the number of first steps that are slower than the others.
@@ -168,7 +241,7 @@ mod tests {
     }
 
     fn summary(all: &[&[u64]]) -> Option<StepSummary> {
-        let steps = Steps { series: all.iter().map(|times| series(times)).collect(), levels: Vec::new() };
+        let steps = Steps { series: all.iter().map(|times| series(times)).collect(), ..Steps::default() };
         StepSummary::of(&steps, &Profile::default())
     }
 

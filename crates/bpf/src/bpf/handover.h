@@ -445,73 +445,73 @@ static __always_inline int measured(struct pt_regs *ctx, int (*program)(struct p
 	return 0;
 }
 
-SEC("uprobe.multi")
+SEC("?uprobe.multi")
 int hand_over_multi(struct pt_regs *ctx)
 {
 	return measured(ctx, hand_over);
 }
 
-SEC("uprobe")
+SEC("?uprobe")
 int hand_over_single(struct pt_regs *ctx)
 {
 	return measured(ctx, hand_over);
 }
 
-SEC("uprobe.multi")
+SEC("?uprobe.multi")
 int hand_back_multi(struct pt_regs *ctx)
 {
 	return measured(ctx, hand_back);
 }
 
-SEC("uprobe")
+SEC("?uprobe")
 int hand_back_single(struct pt_regs *ctx)
 {
 	return measured(ctx, hand_back);
 }
 
-SEC("uprobe.multi")
+SEC("?uprobe.multi")
 int handed_node_multi(struct pt_regs *ctx)
 {
 	return measured(ctx, handed_node);
 }
 
-SEC("uprobe")
+SEC("?uprobe")
 int handed_node_single(struct pt_regs *ctx)
 {
 	return measured(ctx, handed_node);
 }
 
-SEC("uprobe.multi")
+SEC("?uprobe.multi")
 int node_made_multi(struct pt_regs *ctx)
 {
 	return measured(ctx, node_made);
 }
 
-SEC("uprobe")
+SEC("?uprobe")
 int node_made_single(struct pt_regs *ctx)
 {
 	return measured(ctx, node_made);
 }
 
-SEC("uprobe.multi")
+SEC("?uprobe.multi")
 int task_handed_multi(struct pt_regs *ctx)
 {
 	return measured(ctx, task_handed);
 }
 
-SEC("uprobe")
+SEC("?uprobe")
 int task_handed_single(struct pt_regs *ctx)
 {
 	return measured(ctx, task_handed);
 }
 
-SEC("uprobe.multi")
+SEC("?uprobe.multi")
 int task_begun_multi(struct pt_regs *ctx)
 {
 	return measured(ctx, task_begun);
 }
 
-SEC("uprobe")
+SEC("?uprobe")
 int task_begun_single(struct pt_regs *ctx)
 {
 	return measured(ctx, task_begun);

@@ -150,7 +150,6 @@ impl<S: Sink> Collector<S> {
     /// Reports what was lost since the last call.
     pub(super) fn count_losses(&mut self) {
         let losses = self.recorder.losses();
-        let mappings = self.mappings.as_ref().map_or(0, Mappings::lost);
         let mut all = vec![
             (LossCause::RingLaunches, losses.launches),
             (LossCause::RingStacks, losses.stacks + self.unwinding.raw_dropped()),
@@ -158,7 +157,7 @@ impl<S: Sink> Collector<S> {
             (LossCause::RingProcesses, losses.processes),
             (LossCause::StackWalks, losses.walks),
             (LossCause::MapsUnread, losses.unread),
-            (LossCause::Mappings, mappings),
+            (LossCause::Mappings, self.lost_mappings()),
             (LossCause::UnparsedRecords, losses.unparsed + self.mappings.as_ref().map_or(0, Mappings::unparsed)),
             (LossCause::UnwindTables, self.unwinding.failures()),
             (LossCause::Handovers, self.handovers.as_ref().map_or(0, Handovers::unknown)),

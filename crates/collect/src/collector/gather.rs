@@ -47,7 +47,7 @@ impl<S: Sink> Collector<S> {
             self.take_reported(u64::MAX);
         }
         let mut settled = Vec::new();
-        self.images.settle(|pid, mapping| settled.push((pid, mapping)));
+        self.images.settle(!more, |pid, mapping| settled.push((pid, mapping)));
         for (pid, mapping) in settled {
             self.mapped_by_record(&mapping, pid);
         }

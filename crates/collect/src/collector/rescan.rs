@@ -24,11 +24,16 @@ const REST: u32 = 20;
 const STEP: Duration = Duration::from_millis(5);
 
 impl<S: Sink> Collector<S> {
+    /// Returns the number of mappings that were lost since the start.
+    pub fn lost_mappings(&self) -> u64 {
+        self.mappings.as_ref().map_or(0, Mappings::lost) + self.images.dropped()
+    }
+
     /// Adds mappings whose records were lost. `waiting`: the connections of processes that wait for the reply to their hello; they
     /// may end before the scan of all processes reaches them. Returns whether that scan goes on.
     pub(super) fn rescan(&mut self, waiting: &[RawFd]) -> bool {
         let suspects = std::mem::take(&mut self.scans.suspects);
-        let lost = self.mappings.as_ref().map_or(0, Mappings::lost);
+        let lost = self.lost_mappings();
         if lost == 0 {
             return false;
         }

@@ -24,8 +24,11 @@ pub struct Images {
     /// Mappings of processes that are not followed, or not known yet, each with the round in which it arrived. There
     /// may be many on a busy machine.
     unassigned: Vec<(u64, Mapped)>,
-    /// Counts calls of `settle`. The record of a process may arrive a round after its mappings.
+    /// Counts the times that the probes' records were read to the end. The record of a process may arrive a round after its
+    /// mappings.
     round: u64,
+    /// Mappings that did not fit.
+    dropped: u64,
     /// Ended processes: pid, when, and the round in which the end was reported. They are removed after pending mappings
     /// have been handled, a round later at the latest: an exec may have been announced and then failed.
     gone: Vec<(u32, u64, u64)>,
@@ -33,6 +36,8 @@ pub struct Images {
     ended: Vec<(u32, ProcessId, u64)>,
 }
 
+/// The most mappings of unknown processes kept.
+const MOST_UNASSIGNED: usize = 1 << 15;
 /// The most ended processes kept.
 const MOST_ENDED: usize = 4096;
 
@@ -118,7 +123,8 @@ impl Images {
                 }
                 MapEvent::Mapped(mapped) => match self.by_pid.get(&mapped.pid) {
                     Some(lives) if !lives.images.is_empty() => self.waiting.push(mapped),
-                    _ => self.unassigned.push((self.round, mapped)),
+                    _ if self.unassigned.len() < MOST_UNASSIGNED => self.unassigned.push((self.round, mapped)),
+                    _ => self.dropped += 1,
                 },
             }
         }
@@ -140,9 +146,14 @@ impl Images {
         known
     }
 
+    /// Returns the number of mappings that did not fit. Most were of processes that are not followed.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
     /// Passes on the mappings whose image is now known, with their pid, and removes processes that are not followed or
-    /// have ended.
-    pub fn settle(&mut self, mut each: impl FnMut(u32, Mapping)) {
+    /// have ended, once all records of the probes have been read (`all_read`).
+    pub fn settle(&mut self, all_read: bool, mut each: impl FnMut(u32, Mapping)) {
         let (by_pid, this) = (&self.by_pid, self.round);
         self.waiting.retain(|mapped| {
             let Some(lives) = by_pid.get(&mapped.pid) else { return false };
@@ -150,6 +161,9 @@ impl Images {
             each(mapped.pid, mapping(mapped, process));
             false
         });
+        if !all_read {
+            return;
+        }
         self.unassigned.retain(|(round, _)| *round == this);
         self.by_pid.retain(|_, lives| !lives.images.is_empty() || lives.round == this);
         self.round += 1;
@@ -192,7 +206,7 @@ mod tests {
 
     fn settled(images: &mut Images) -> Vec<(u32, String)> {
         let mut found = Vec::new();
-        images.settle(|_, m| found.push((m.process.0, m.path)));
+        images.settle(true, |_, m| found.push((m.process.0, m.path)));
         found
     }
 
@@ -232,6 +246,20 @@ mod tests {
         let paths = |known: Vec<(u32, Mapping)>| known.into_iter().map(|(_, mapping)| mapping.path).collect::<Vec<_>>();
         assert_eq!(paths(images.up_to(25)), ["new"]);
         assert_eq!(settled(&mut images), [(2, "later".into())]);
+    }
+
+    /// Check that mappings wait for the record of their process as long as the probes' records were not read to the end.
+    #[test]
+    fn mappings_wait_for_records_that_were_not_read() {
+        let mut images = Images::default();
+        images.take(vec![MapEvent::Exec { pid: 7, time: 20 }, mapped(7, 21, "new")]);
+        for _ in 0..3 {
+            images.settle(false, |_, _| panic!("its process is not known"));
+        }
+        images.born(7, ProcessId(2), 22, true);
+        assert_eq!(settled(&mut images), [(2, "new".into())]);
+        images.take(vec![mapped(8, 30, "unknown"); MOST_UNASSIGNED + 3]);
+        assert_eq!(images.dropped(), 3);
     }
 
     /// Check that an exec that was announced and then failed leaves nothing behind.

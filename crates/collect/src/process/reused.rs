@@ -45,6 +45,8 @@ pub struct Reused {
 struct Image {
     /// By time.
     pieces: Vec<Piece>,
+    /// The first and the last address of any of them so far. A mapping outside overlaps none: most are.
+    reach: Option<(u64, u64)>,
     /// Whether any address has belonged to more than one file.
     changed_hands: bool,
 }
@@ -101,7 +103,10 @@ impl Reused {
         let Mapping { start, end, time, .. } = *mapping;
         let file = file(mapping);
         let mut new = Piece { start, end, since: time, published: None, file, number: 0, takes_over: false };
-        let before = image.pieces.iter().rev().find(|piece| piece.overlaps(&new));
+        let (low, high) = image.reach.unwrap_or((end, start));
+        image.reach = Some((low.min(start), high.max(end)));
+        let within = start < high && low < end;
+        let before = within.then(|| image.pieces.iter().rev().find(|piece| piece.overlaps(&new))).flatten();
         if before.is_some_and(|piece| piece.file != file) {
             new.takes_over = true;
             let same = |piece: &&Piece| (piece.start, piece.end, piece.file) == (start, end, file);

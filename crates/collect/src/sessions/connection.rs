@@ -48,8 +48,8 @@ pub struct Connection {
     pub welcomed: bool,
     /// warpscope has attached to the process.
     pub attached: bool,
-    /// When it was accepted.
-    pub since: Instant,
+    /// When it was first seen to wait for its welcome, with all records read up to then.
+    pub waits_since: Option<Instant>,
     pub used: Used,
     /// Samples of GPU instructions.
     pub stalls: Stalls,
@@ -82,7 +82,7 @@ impl Connection {
             ranked: false,
             welcomed: false,
             attached: false,
-            since: Instant::now(),
+            waits_since: None,
             used: Used::default(),
             stalls: Stalls::new(),
             known: None,

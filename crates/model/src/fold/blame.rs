@@ -194,6 +194,16 @@ pub struct Blame {
 }
 
 impl Blame {
+    /// Charges only the time in a range.
+    pub fn within(range: TimeRange) -> Self {
+        Self { range, ..Self::default() }
+    }
+
+    /// Whether a part of a gap is charged.
+    pub fn overlaps(&self, gap: &Gap<Feed>) -> bool {
+        gap.start < self.range.to && gap.end > self.range.from
+    }
+
     /// Charges a gap before some work, which is final.
     pub fn close(&mut self, gap: Gap<Feed>, kernels: &BusyTime<Feed>, evidence: &Evidence) {
         let (gap, between) = claimed(gap, kernels);

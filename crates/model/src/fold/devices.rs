@@ -21,7 +21,7 @@ use self::{
     slot::{Identity, Slot},
 };
 use super::{
-    blame::{Evidence, Feed},
+    blame::{Blame, Evidence, Feed},
     busy::{BusyTime, KEPT, TimeRange},
 };
 use crate::{
@@ -53,12 +53,19 @@ pub struct Devices {
     busy: usize,
     /// The time in which busy and idle time is counted.
     range: TimeRange,
+    /// Parts of the time whose idle time is charged separately.
+    parts: Vec<TimeRange>,
 }
 
 impl Devices {
     /// Starts with none, and counts only a part of the time.
     pub fn within(range: TimeRange) -> Self {
         Self { range, ..Self::default() }
+    }
+
+    /// Starts with none, and charges the idle time in each of some parts of the time as well.
+    pub fn with_parts(parts: Vec<TimeRange>) -> Self {
+        Self { parts, ..Self::default() }
     }
 
     /// Adds what a session reports about one of its devices. Returns its slot if work of this device was assigned to
@@ -134,18 +141,20 @@ impl Devices {
     /// Adds an interval in which a device was busy, and the launch of its work.
     #[inline]
     pub fn add_busy(&mut self, slot: u32, start: u64, end: u64, feed: Feed, evidence: &mut Evidence) {
-        let Slot { busy, kernels, blame, .. } = &mut self.slots[slot as usize];
+        let Slot { busy, kernels, blame, parts, .. } = &mut self.slots[slot as usize];
         let busy = busy.get_or_insert_with(|| {
             self.busy += 1;
             let kept = if self.busy <= PRECISE { KEPT } else { KEPT / 16 };
             *kernels = BusyTime::new(kept).within(self.range);
             blame.range = self.range;
+            parts.extend(self.parts.iter().map(|part| Blame::within(*part)));
             BusyTime::new(kept).within(self.range)
         });
         busy.add_marked(start, end, feed, |gap| {
             evidence.sort();
             kernels.merge();
             blame.close(gap, kernels, evidence);
+            parts.iter_mut().filter(|part| part.overlaps(&gap)).for_each(|part| part.close(gap, kernels, evidence));
         });
     }
 
@@ -159,12 +168,13 @@ impl Devices {
     pub fn use_older_half(&mut self, evidence: &mut Evidence) {
         evidence.sort();
         let older = evidence.take_older_half();
-        for Slot { busy, kernels, blame, .. } in &mut self.slots {
+        for Slot { busy, kernels, blame, parts, .. } in &mut self.slots {
             let Some(busy) = busy else { continue };
             busy.merge();
             kernels.merge();
             for gap in busy.open_gaps() {
                 blame.assign_open(gap, kernels, &older);
+                parts.iter_mut().filter(|part| part.overlaps(&gap)).for_each(|p| p.assign_open(gap, kernels, &older));
             }
         }
     }

@@ -168,6 +168,11 @@ impl GpuTime {
         Self { devices: Devices::within(range), ..Self::default() }
     }
 
+    /// Starts with nothing, and charges the idle time of devices in each of some parts of the time as well.
+    pub fn with_parts(parts: Vec<TimeRange>) -> Self {
+        Self { devices: Devices::with_parts(parts), ..Self::default() }
+    }
+
     /// Adds what does not depend on the launch of an activity, when the activity arrives.
     #[inline]
     pub fn receive(&mut self, activity: &Activity, ledger: &mut Ledger) {

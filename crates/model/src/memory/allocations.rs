@@ -9,10 +9,11 @@ use rustc_hash::FxHashMap;
 use super::{
     moment::{Counts, GpuMemory},
     process::{Holding, Process},
+    sums::Sums,
 };
 use crate::{
     calls::{Accounts, Allocated, Change, Place, Spaces, captured, is_error, known},
-    event::{Call, Function, FunctionId, ProcessId, Shutdown, Tensor, TensorFreed},
+    event::{Call, Event, Function, FunctionId, ProcessId, Shutdown, Tensor, TensorFreed},
 };
 
 /// The most tensors that are followed at a time: about 400 MiB.
@@ -146,6 +147,25 @@ impl Allocations {
 
     fn has_shut_down(&self, process: ProcessId) -> bool {
         self.processes.get(&process).is_some_and(|process| process.shut_down.is_some())
+    }
+
+    /// Adds an event, if it is about memory.
+    pub fn note(&mut self, event: &Event) {
+        match event {
+            Event::Function(function) => self.function(function),
+            Event::Call(call) => self.call(call),
+            Event::Tensor(tensor) => self.tensor(tensor),
+            Event::TensorFreed(freed) => self.freed(freed),
+            Event::Shutdown(shutdown) => self.shutdown(shutdown),
+            _ => {}
+        }
+    }
+
+    /// Returns the most bytes that a process used on one device since the last call, and now.
+    pub fn take_most(&mut self, process: ProcessId) -> u64 {
+        let Some(process) = self.processes.get_mut(&process) else { return 0 };
+        process.settle();
+        process.devices.values_mut().map(Sums::take_most).max().unwrap_or(0)
     }
 
     /// Ends the input. `end` returns when a process ended.

@@ -19,6 +19,8 @@ pub struct Sums {
     peaks: u64,
     most_tensor_bytes: u64,
     most_held_bytes: u64,
+    /// Most in use since this was last taken.
+    most: u64,
     /// When it last changed.
     time: u64,
     grown: bool,
@@ -62,13 +64,18 @@ impl Sums {
         self.time = self.time.max(time);
     }
 
+    /// Returns the most bytes that were in use since the last call, and now.
+    pub fn take_most(&mut self) -> u64 {
+        let now = in_use(&self.now);
+        std::mem::replace(&mut self.most, now).max(now)
+    }
+
     /// Compares the current state with the peak, after everything that is known about it was taken into account.
     pub fn settle(&mut self) {
         if !std::mem::take(&mut self.grown) {
             return;
         }
-        let in_use =
-            |bytes: &[u64; Use::ALL.len()]| bytes[Use::Tensor as usize].saturating_add(bytes[Use::Other as usize]);
+        self.most = self.most.max(in_use(&self.now));
         let held = in_use(&self.now).saturating_add(self.now[Use::Cached as usize]);
         self.most_tensor_bytes = self.most_tensor_bytes.max(self.now[Use::Tensor as usize]);
         self.most_held_bytes = self.most_held_bytes.max(held);
@@ -105,4 +112,8 @@ impl Sums {
             most_held_bytes: self.most_held_bytes,
         }
     }
+}
+
+fn in_use(bytes: &[u64; Use::ALL.len()]) -> u64 {
+    bytes[Use::Tensor as usize].saturating_add(bytes[Use::Other as usize])
 }

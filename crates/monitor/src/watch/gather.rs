@@ -181,7 +181,7 @@ impl Monitor {
             ("names", losses.calls + collector.sink.names_refused),
             ("stacks", losses.stacks + losses.walks + collector.unwinding.raw_dropped()),
             ("processes", losses.processes),
-            ("mappings", collector.mappings.as_ref().map_or(0, bpf::Mappings::lost)),
+            ("mappings", collector.lost_mappings()),
             ("reads", losses.unread),
         ]
     }

@@ -31,13 +31,14 @@ impl Rescan {
 
     /// Starts a scan if one is due, or continues it.
     pub fn advance(&mut self, collector: &mut Collector<State>) {
-        let Collector { recorder, sink, trace: Some(trace), mappings, pythons, .. } = collector else { return };
+        let lost_mappings = collector.lost_mappings();
+        let Collector { recorder, sink, trace: Some(trace), pythons, .. } = collector else { return };
         if !trace.all {
             return;
         }
         let begun = Instant::now();
         if self.left.is_empty() {
-            let lost = mappings.as_ref().map_or(0, bpf::Mappings::lost) + trace.overlooked;
+            let lost = lost_mappings + trace.overlooked;
             if lost == self.lost || begun < self.next {
                 return;
             }

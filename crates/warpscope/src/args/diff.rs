@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Filters, GraphStacks};
+use super::{Filters, Form, GraphStacks};
 
 /// `diff`
 #[derive(Args, Debug)]
@@ -21,6 +21,7 @@ from that of the next by some percent: record several times.
 Examples:
   warpscope diff before.wscope after.wscope
   warpscope diff before.wscope after.wscope -o diff.html
+  warpscope diff --format markdown base.wscope new.wscope >> \"$GITHUB_STEP_SUMMARY\"
   warpscope diff --fail-above 3% --fail-on gpu base.wscope new.wscope
   warpscope diff --fail-above 3% base-1.wscope base-2.wscope -- new-1.wscope new-2.wscope"
 )]
@@ -40,6 +41,9 @@ pub struct Diff {
     /// Write a page for the browser (.html): tables, and a flame graph of the differences.
     #[arg(short, long, value_name = "FILE", conflicts_with = "json")]
     pub output: Option<PathBuf>,
+    /// Print tables (text), or the verdict, the totals and what changed most as Markdown for pull requests (markdown).
+    #[arg(long, value_name = "FORM", value_enum, default_value_t, conflicts_with_all = ["json", "output", "top"])]
+    pub format: Form,
     /// Print the comparison as JSON.
     #[arg(long)]
     pub json: bool,

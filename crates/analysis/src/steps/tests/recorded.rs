@@ -2,12 +2,13 @@
 
 use model::{
     event::{
-        Activity, Direction, Event, Frame, FrameKind, Launch, Mapping, NamedFrame, Origin, Process, ProcessId, Range,
-        RangeName, Session, SessionId, Stack, StackEnd, StackId, Symbol, Work,
+        Activity, Direction, Event, Frame, FrameKind, KernelName, Launch, Mapping, NamedFrame, Origin, PointId,
+        Process, ProcessId, Range, RangeName, Sample, Session, SessionId, Stack, StackEnd, StackId, Symbol, Tensor,
+        TensorFreed, Wait, Work,
     },
     fold::Fold,
     profile::Profile,
-    steps::Steps,
+    steps::{Difference, Outlier, StepPart, Steps},
 };
 
 use super::super::{Choice, Sequence, find, is_function};
@@ -22,8 +23,9 @@ const OPERATIONS: [(u64, u32, u64, u64, u64); 4] =
     [(1, MAIN, 0, 10, 30), (2, MAIN, 100, 110, 410), (4, HELPER, 500, 510, 560), (3, MAIN, 900, 950, 1_050)];
 
 /// Each step launches a copy, a kernel, another one that runs into the next step, and one in a thread that works for it. GPU work
-/// is reported late, the last one first. Another NVTX range is around half of each step.
-fn events() -> Vec<Event> {
+/// is reported late, the last one first. Another NVTX range is around half of each step. If there is a slow step, the thread waits in
+/// it for twice the length of the others before its last launch.
+fn events(slow: Option<u64>) -> Vec<Event> {
     let process = ProcessId(1);
     let mut events = vec![
         Event::Process(Process {
@@ -43,6 +45,11 @@ fn events() -> Vec<Event> {
             offset: 0,
             path: "/bin/app".into(),
             build_id: Vec::new(),
+        }),
+        Event::KernelName(KernelName {
+            session: SessionId(1),
+            id: 7,
+            name: "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)".into(),
         }),
         Event::RangeName(RangeName {
             session: SessionId(1),
@@ -67,15 +74,33 @@ fn events() -> Vec<Event> {
     let mut correlation = 0;
     for step in 1..=STEPS {
         let mut activities = Vec::new();
+        let begin = step * LENGTH + if slow.is_some_and(|slow| slow < step) { 2 * LENGTH } else { 0 };
         for (stack, tid, launched, from, to) in OPERATIONS {
             correlation += 1;
-            let (time, start, end) = (step * LENGTH + launched, step * LENGTH + from, step * LENGTH + to);
-            let stack = StackId(if stack == 2 && step % 3 == 0 { 5 } else { stack });
+            let mut begin = begin;
+            if slow == Some(step) && launched == 900 {
+                let (start, end) = (begin + launched, begin + launched + 2 * LENGTH - 5);
+                let (stack, reason) = (StackId(3), PointId(0));
+                events.push(Event::Wait(Wait { process, tid, start, end, stack, reason }));
+                begin += 2 * LENGTH;
+            }
+            let (time, start, end) = (begin + launched, begin + from, begin + to);
+            let id = StackId(if stack == 2 && step % 3 == 0 { 5 } else { stack });
             let session = SessionId(1);
-            events.push(Event::Launch(Launch { session, correlation, process, tid, time, stack, ..Launch::default() }));
+            events.push(Event::Launch(Launch {
+                session,
+                correlation,
+                process,
+                tid,
+                time,
+                stack: id,
+                ..Launch::default()
+            }));
             let copy = Work::Copy { direction: Direction::HtoD, bytes: 64, source: 2, destination: 3, peer: None };
-            let kernel = Work::Kernel { name: 0, grid: [1; 3], block: [1; 3], registers: 1, shared_memory: 0 };
-            let work = if stack.0 == 1 { copy } else { kernel };
+            // The helper's kernel communicates.
+            let name = if stack == 4 { 7 } else { 0 };
+            let kernel = Work::Kernel { name, grid: [1; 3], block: [1; 3], registers: 1, shared_memory: 0 };
+            let work = if stack == 1 { copy } else { kernel };
             activities.push(Event::Activity(Activity {
                 session,
                 correlation,
@@ -86,22 +111,42 @@ fn events() -> Vec<Event> {
             }));
         }
         events.extend(activities.into_iter().rev());
-        let (start, end) = (step * LENGTH, step * LENGTH + LENGTH / 2);
+        for (tid, weight) in [(MAIN, 10), (HELPER, 5)] {
+            let (time, stack) = (begin + 200, StackId(2));
+            events.push(Event::Sample(Sample { process, tid, cpu: 0, time, stack, weight }));
+        }
+        let tensor = |address, at, bytes| {
+            let (tid, stack, device) = (MAIN, StackId(2), 0);
+            Event::Tensor(Tensor { process, tid, time: begin + at, device, address, bytes, stack })
+        };
+        match step {
+            3 => {
+                let freed = TensorFreed { process, tid: MAIN, time: begin + 300, address: 4096 };
+                events.extend([tensor(4096, 50, 1024), tensor(8192, 100, 512), Event::TensorFreed(freed)]);
+            }
+            5 => events.push(tensor(16384, 900, 4096)),
+            _ => {}
+        }
+        let (start, end) = (begin, begin + LENGTH / 2);
         events.push(Event::Range(Range { session: SessionId(1), path: 1, tid: MAIN, start, end, mark: false }));
     }
     events
 }
 
 fn steps(choice: &Choice<'_>) -> Steps {
+    steps_with(choice, None)
+}
+
+fn steps_with(choice: &Choice<'_>, slow: Option<u64>) -> Steps {
     let (mut fold, mut sequence) = (Fold::new(), Sequence::default());
-    for event in events() {
+    for event in events(slow) {
         fold.push(&event);
         if let Event::Launch(launch) = event {
             sequence.push(&launch);
         }
     }
     let profile: Profile = fold.finish();
-    find(&profile, sequence, choice, &mut || Ok(Box::new(events().into_iter()))).expect("events can be read")
+    find(&profile, sequence, choice, &mut || Ok(Box::new(events(slow).into_iter()))).expect("events can be read")
 }
 
 /// Check what steps are made of: the work that they launched, also in another thread, and the time in which any of it ran.
@@ -122,6 +167,16 @@ fn steps_have_their_work() {
         let begin = if number == 1 { 20 } else { 50 };
         let end = if is_last { 100 } else { 50 };
         assert_eq!((step.busy_ns, step.idle_ns()), (begin + 300 + 50 + end, step.ns() - begin - 350 - end));
+        let launching = if number == 1 { 20 } else { 10 } + 10 + 50;
+        assert_eq!((step.launching_ns, step.waiting_ns), (launching, 0), "step {number}");
+        assert_eq!((work.communication_ns, step.cpu_ns), (50, 10));
+        let memory = match number {
+            1 | 2 => 0,
+            3 => 1536,
+            4 => 512,
+            _ => 4608,
+        };
+        assert_eq!(step.memory_bytes, memory, "step {number}");
     }
 }
 
@@ -137,4 +192,26 @@ fn functions_and_ranges_are_steps() {
         assert_eq!((step.ns(), step.work.launches, step.work.kernel_ns), (LENGTH / 2, 2, 300));
     }
     assert!(steps(&Choice::Range(&|name| name == "other")).series.is_empty());
+}
+
+/// Check that a slow step is compared with others, that what took longer is known, and that steps of equal length have no outlier.
+#[test]
+fn a_slow_step_is_explained() {
+    assert_eq!(steps(&Choice::Loop).outliers, []);
+    let place = Some("train".to_owned());
+    let (cause, reason) = ("waiting", Some("[waiting]".to_owned()));
+    let part = StepPart::Idle { cause, reason, place, garbage_collection: false };
+    for choice in [Choice::Loop, Choice::Function(&|frame| is_function(frame, "train"))] {
+        let found = steps_with(&choice, Some(6));
+        let expected = Outlier {
+            series: 0,
+            number: 6,
+            compared: vec![1, 2, 3, 4, 5, 7, 8],
+            gpu: "0".into(),
+            differences: vec![Difference { part: part.clone(), more_ns: 2 * LENGTH - 5, samples: 0 }],
+        };
+        assert_eq!(found.outliers, [expected]);
+        let waiting: Vec<u64> = found.series[0].steps.iter().map(|step| step.waiting_ns).collect();
+        assert_eq!((waiting[5], waiting.iter().sum()), (2 * LENGTH - 5, 2 * LENGTH - 5));
+    }
 }

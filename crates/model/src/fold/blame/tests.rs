@@ -97,13 +97,19 @@ fn time_ranges_add_up() {
     script.work(0, 7, 110, (120, 200)).wait(7, (210, 340), 20).work(0, 7, 440, (450, 540));
     let whole = script.end(600);
     let bounds = [100, 150, 250, 300, 445, 520, 600];
+    let ranges: Vec<TimeRange> = bounds.windows(2).map(|range| TimeRange { from: range[0], to: range[1] }).collect();
+    let mut at_once = Fold::with_parts(ranges);
+    script.events.iter().for_each(|event| at_once.push(event));
+    let at_once = at_once.finish().devices.remove(&0).expect("a device");
+    assert_eq!((at_once.busy_ns, &at_once.idle), (whole.devices[&0].busy_ns, &whole.devices[&0].idle));
     let mut sums: std::collections::BTreeMap<(Phase, Cause, Option<u64>), u64> = Default::default();
     let mut busy = 0;
-    for range in bounds.windows(2) {
+    for (range, part) in bounds.windows(2).zip(&at_once.idle_of_parts) {
         let mut fold = Fold::within(TimeRange { from: range[0], to: range[1] });
         script.events.iter().for_each(|event| fold.push(event));
         let device = fold.finish().devices.remove(&0).expect("a device");
         assert_eq!(device.idle.ns.iter().sum::<u64>() + device.busy_ns, range[1] - range[0], "{range:?}");
+        assert_eq!(&device.idle, part, "{range:?}");
         busy += device.busy_ns;
         for phase in Phase::ALL {
             for (_, cause, stack, ns) in parts(&device.idle, phase) {

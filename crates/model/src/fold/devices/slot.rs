@@ -37,6 +37,8 @@ pub(super) struct Slot {
     pub(super) kernels: BusyTime<Feed>,
     /// What its idle time is charged to.
     pub(super) blame: Blame,
+    /// The same of parts of the time.
+    pub(super) parts: Vec<Blame>,
     pub(super) streams: BTreeSet<(SessionId, u32, u32)>,
     /// A process that sees it used a GPU.
     pub(super) used: bool,
@@ -55,6 +57,7 @@ impl Slot {
             busy: None,
             kernels: BusyTime::default(),
             blame: Blame::default(),
+            parts: Vec::new(),
             streams: BTreeSet::new(),
             used: false,
         }
@@ -78,11 +81,9 @@ impl Slot {
         let kernel_busy_ns = self.kernels.total();
         let busy = self.busy.as_mut();
         let (busy_ns, gaps) = busy.map_or((0, Vec::new()), |busy| (busy.total(), busy.gaps()));
-        let idle = self
-            .busy
-            .as_ref()
-            .map(|busy| idle(busy, &self.kernels, std::mem::take(&mut self.blame), whole, evidence))
-            .unwrap_or_default();
+        let charged = |blame| self.busy.as_ref().map(|busy| idle(busy, &self.kernels, blame, whole, evidence));
+        let idle = charged(std::mem::take(&mut self.blame)).unwrap_or_default();
+        let idle_of_parts = std::mem::take(&mut self.parts).into_iter().filter_map(charged).collect();
         let prefix = if self.is_instance() { "MIG" } else { "GPU" };
         DeviceInfo {
             label,
@@ -94,6 +95,7 @@ impl Slot {
             kernel_busy_ns,
             gaps,
             idle,
+            idle_of_parts,
             streams: self.streams,
         }
     }
@@ -108,7 +110,9 @@ fn idle(
     evidence: &Evidence,
 ) -> Idle {
     for gap in busy.open_gaps() {
-        blame.close(gap, kernels, evidence);
+        if blame.overlaps(&gap) {
+            blame.close(gap, kernels, evidence);
+        }
     }
     if let (Some(start), Some(first)) = (start, blame.first) {
         blame.account(Phase::Before, Gap { start, ..first }, evidence);

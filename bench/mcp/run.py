@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""How long `warpscope mcp` takes to answer about a recording of ten million events, and its memory. See README.md."""
+
+import argparse
+import json
+import subprocess
+import time
+from pathlib import Path
+
+META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+
+
+class Server:
+    def __init__(self, warpscope, recording):
+        command = [warpscope, "mcp", recording.parent]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.last = 0
+
+    def call(self, tool, arguments):
+        """Returns how long the answer took, in seconds, and its bytes."""
+        self.last += 1
+        params = {"_meta": META, "name": tool, "arguments": arguments}
+        begin = time.monotonic()
+        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": self.last, "method": "tools/call", "params": params}) + "\n")
+        self.process.stdin.flush()
+        answer = json.loads(self.process.stdout.readline())
+        took = time.monotonic() - begin
+        assert not answer["result"]["isError"], answer
+        return took, len(answer["result"]["content"][0]["text"])
+
+    def peak_mib(self):
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("recording", type=Path, help="as written by the example mcp_bench")
+    parser.add_argument("--warpscope", default="target/release/warpscope")
+    options = parser.parse_args()
+    recording = options.recording.resolve()
+    server = Server(options.warpscope, recording)
+    run = {"recording": recording.name}
+    tables = ["kernels", "classes", "phases", "paths", "user-paths", "lines", "steps", "functions", "threads", "idle", "ledger"]
+    calls = [("findings (opens it)", "findings", run), ("summary", "summary", run), ("findings", "findings", run)]
+    calls += [("flame", "flame", run), ("flame, bottom_up", "flame", {**run, "view": "gpu", "direction": "bottom_up"})]
+    calls += [(f"table {name}", "table", {**run, "table": name}) for name in tables]
+    calls += [("timeline", "timeline", {**run, "at": "30s"})]
+    calls += [("diff", "diff", {"before": [recording.name], "after": [recording.name]})]
+    print(f"{'call':<24}{'seconds':>9}{'bytes':>9}{'peak MiB':>10}")
+    for title, tool, arguments in calls:
+        took, length = server.call(tool, arguments)
+        print(f"{title:<24}{took:>9.2f}{length:>9}{server.peak_mib():>10.0f}", flush=True)
+    server.process.stdin.close()
+    server.process.wait()
+
+
+if __name__ == "__main__":
+    main()
