@@ -84,7 +84,7 @@ class Recording {
       ends += count;
     }
     this.step = { start: stepStart, duration: columns['step.duration'], busy: columns['step.busy'],
-      copy: columns['step.copy'], launches: columns['step.launches'] };
+      copy: columns['step.copy'], communication: columns['step.communication'], launching: columns['step.launching'], waiting: columns['step.waiting'], launches: columns['step.launches'] };
     this.overviewGpu = columns['overview.gpu'];
     this.overviewCpu = columns['overview.cpu'];
     this.weights = this.findWeights();

@@ -16,7 +16,7 @@ const theme = { dark: false, ink: '', faint: '', line: '', accent: '', back: '',
 /** Reads the colours of the style sheet. */
 function readTheme() {
   const style = getComputedStyle(document.documentElement);
-  for (const name of ['ink', 'faint', 'line', 'accent', 'back', 'panel', 'match', 'gpu', 'memory', 'wait']) theme[name] = style.getPropertyValue(`--${name}`).trim();
+  for (const name of ['ink', 'faint', 'line', 'accent', 'back', 'panel', 'match', 'gpu', 'memory', 'wait', 'cpu', 'communication', 'idle']) theme[name] = style.getPropertyValue(`--${name}`).trim();
   theme.dark = style.getPropertyValue('--dark').trim() === '1';
   shades.clear();
 }
