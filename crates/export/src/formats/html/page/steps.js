@@ -31,9 +31,8 @@ class Steps {
       this.read();
     } }, ...steps.map((series, index) => element('option', { value: String(index) }, shorten(`thread ${series.tid}: ${printable(series.place)}`, 80))));
     this.note = element('span', { class: 'faint' });
-    const key = (colour, text) => element('span', {}, element('i', { style: { background: `var(--${colour})` } }), text);
-    this.root.replaceChildren(element('div', { class: 'about' }, this.note, choice,
-      element('span', { class: 'legend' }, ...STEP_PARTS.map(([colour, text]) => key(colour, text)))), this.canvas);
+    this.legend = element('span', { class: 'legend' });
+    this.root.replaceChildren(element('div', { class: 'about' }, this.note, choice, this.legend), this.canvas);
     this.canvas.addEventListener('pointerdown', event => this.start(event));
     this.canvas.addEventListener('pointermove', event => this.move(event));
     this.canvas.addEventListener('pointerup', event => this.end(event));
@@ -61,6 +60,8 @@ class Steps {
       const values = Float64Array.from(this.step.duration, (_, at) => of(this.step, at));
       return { name, values, median: middle(values) };
     });
+    this.legend.replaceChildren(...this.parts.flatMap(({ name, values }, part) => values.some(ns => ns > 0)
+      ? [element('span', {}, element('i', { style: { background: `var(--${STEP_PARTS[part][0]})` } }), name)] : []));
     // The bars of few very long steps are cut off, so that the others can be compared.
     this.most = Math.min(this.step.duration.reduce((most, ns) => Math.max(most, ns), 1), 5 * this.median.duration || Infinity);
     const sorted = usual(this.step.duration);
