@@ -181,7 +181,9 @@ fn steps_and_findings_are_shown() {
     assert_eq!(browser.js("app.steps.series.count"), report["steps"]["count"]);
     assert_eq!(browser.js("app.steps.median.duration"), report["steps"]["median_ns"]);
     let slowest = number(&report["steps"]["slowest"], "step") - 1;
-    assert!(browser.text(&format!("app.steps.describe({slowest})[0]")).contains("times the median"));
+    // The program loads for 300 ms in step 7, instead of 20 ms.
+    let described = browser.text("app.steps.describe(6).join('\\n')");
+    assert!(described.contains("times the median") && described.contains(" ms idle"), "{described}");
     let point = browser.js(&format!(
         "(() => {{ const box = app.steps.canvas.getBoundingClientRect();
          return [box.x + ({slowest} + 0.5) / app.steps.series.count * box.width, box.y + 20]; }})()"
@@ -204,9 +206,15 @@ fn steps_and_findings_are_shown() {
     for text in ["title", "advice"] {
         assert!(card.contains(cards[0][text].as_str().expect("text")), "{card}");
     }
-    browser.click_on("document.querySelector('.card button')");
+    let idle = cards.iter().position(|finding| finding["kind"] == "gpu-idle").expect("an idle GPU");
+    browser.click_on(&format!("document.querySelectorAll('.card')[{idle}].querySelector('button')"));
     assert_eq!(browser.js(&format!("[{STATE}.weight, {STATE}.range]")), json!(["idle", null]));
     assert!(browser.number("app.current.view.selected().size") > 0.0);
+    // A healthy program has no card, but a sentence.
+    browser.js("app.recording.head.summary.findings = []; app.findings = new Findings(app); app.findings.update()");
+    let said = browser.text("document.querySelector('#findings .about').textContent");
+    assert!(said.starts_with("Nothing stands out"), "{said}");
+    assert_eq!(browser.js("document.querySelector('.cards').hidden"), true);
     no_errors(&mut browser);
 }
 

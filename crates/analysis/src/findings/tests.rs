@@ -10,7 +10,7 @@ use model::{
 };
 
 use super::{Finding, Gain, Kind, Severity, findings};
-use crate::{idle, memory, occupancy, user_code::UserCode};
+use crate::{Flames, View, family::Family, idle, memory, occupancy, user_code::UserCode};
 
 const IMAGE: ProcessId = ProcessId(1);
 const SECOND: u64 = 1_000_000_000;
@@ -100,6 +100,18 @@ fn idle_gpus_come_first_and_name_the_line() {
 
     add_device(&mut profile, 1, SECOND);
     assert_eq!(kinds(&profile), [Kind::GpuIdle, Kind::Imbalance]);
+}
+
+/// Check that idle time of an unknown cause has the colour of the unknown, and no frame that says again that it is idle.
+#[test]
+fn unknown_idle_time_looks_unknown() {
+    let mut profile = healthy();
+    add_idle(&mut profile, 1, Cause::Unknown, None);
+    let flame = Flames::new(&profile).of(View { idle: true, ..View::default() });
+    let frames: Vec<Vec<&str>> =
+        flame.lines.iter().map(|line| line.frames.iter().map(|frame| &**frame).collect()).collect();
+    assert_eq!(frames, [["GPU 0", "[unknown_process]", "[unknown]"]]);
+    assert_eq!(flame.families["[unknown]"], Family::Unknown);
 }
 
 /// Check that findings are ordered by what they could gain: at most what the recording shows.

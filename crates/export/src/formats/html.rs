@@ -18,7 +18,7 @@ use analysis::{
     Events, Flames,
     flame_tree::{Measure, MemoryView, View},
     source::{self, SourceFile},
-    steps::warm_up_of,
+    steps::{StepOutlier, warm_up_of},
     waits,
 };
 use block::Column;
@@ -111,6 +111,7 @@ struct Head<'a> {
     processes: Vec<ProcessRow<'a>>,
     counters: Vec<CounterInfo<'a>>,
     steps: Vec<StepsInfo>,
+    slow_steps: Vec<SlowStep>,
     shapes: Vec<[u32; 8]>,
     overview: OverviewInfo,
     /// For operations, samples, waits, off-CPU intervals, calls and NVTX ranges: the number seen, and of how many one is in
@@ -154,6 +155,22 @@ struct StepsInfo {
     warm_up: usize,
     /// Another step followed the last one.
     whole: bool,
+}
+
+/// Why a step took longer than others.
+#[derive(Serialize)]
+struct SlowStep {
+    pid: u32,
+    tid: u32,
+    step: u64,
+    why: String,
+}
+
+impl SlowStep {
+    fn of(outlier: &StepOutlier) -> Option<Self> {
+        let step = &outlier.step;
+        Some(Self { pid: step.pid, tid: step.tid, step: step.step, why: outlier.sentence()? })
+    }
 }
 
 #[derive(Serialize)]
@@ -206,6 +223,7 @@ fn data<'a>(flames: &Flames<'a>, view: View, events: Events<'_>) -> (Head<'a>, V
     let (tracks, threads, shapes, devices) = event_columns(gathered, &mut columns);
     let (more, names) = tree.columns();
     columns.extend(more);
+    let slow_steps = summary.steps.iter().flat_map(|steps| &steps.outliers).filter_map(SlowStep::of).collect();
     let head = Head {
         summary,
         sources: source::files(profile),
@@ -220,6 +238,7 @@ fn data<'a>(flames: &Flames<'a>, view: View, events: Events<'_>) -> (Head<'a>, V
         processes,
         counters,
         steps,
+        slow_steps,
         shapes,
         overview: OverviewInfo { interval_ns, devices },
         seen: all.map(|(seen, _)| seen),
@@ -281,7 +300,10 @@ fn steps(profile: &Profile, columns: &mut Vec<Column>) -> Vec<StepsInfo> {
         Column::plain("step.gap", gaps),
         Column::plain("step.duration", of(Step::ns)),
         Column::plain("step.busy", of(|step| step.busy_ns)),
+        Column::plain("step.communication", of(|step| step.work.communication_ns)),
         Column::plain("step.copy", of(|step| step.work.copy_ns)),
+        Column::plain("step.launching", of(|step| step.launching_ns)),
+        Column::plain("step.waiting", of(|step| step.waiting_ns)),
         Column::plain("step.launches", of(|step| step.work.launches)),
     ]);
     let info = |series: &Series| StepsInfo {

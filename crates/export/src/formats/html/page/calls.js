@@ -55,7 +55,7 @@ class Recording {
     // Kernels whose label does not say which they are.
     const labels = new Map();
     for (const frame of kernels) labels.set(this.label[frame], (labels.get(this.label[frame]) || 0) + 1);
-    this.ambiguous = new Set(kernels.filter(frame => labels.get(this.label[frame]) > 1));
+    this.ambiguous = new Set(kernels.filter(frame => labels.get(this.label[frame]) > 1 && this.distinct.has(frame)));
     this.gpu = { node: whole('gpu.node'), process: whole('gpu.process'), device: whole('gpu.device'),
       ns: columns['gpu.ns'], count: columns['gpu.count'], max: columns['gpu.max'], bytes: columns['gpu.bytes'],
       energy: columns['gpu.energy'] };
@@ -84,7 +84,7 @@ class Recording {
       ends += count;
     }
     this.step = { start: stepStart, duration: columns['step.duration'], busy: columns['step.busy'],
-      copy: columns['step.copy'], launches: columns['step.launches'] };
+      copy: columns['step.copy'], communication: columns['step.communication'], launching: columns['step.launching'], waiting: columns['step.waiting'], launches: columns['step.launches'] };
     this.overviewGpu = columns['overview.gpu'];
     this.overviewCpu = columns['overview.cpu'];
     this.weights = this.findWeights();
@@ -222,10 +222,19 @@ class Recording {
     return totals;
   }
 
-  /** The texts for a frame, longest first: its name, its label, and of a kernel what distinguishes it from others like it. */
+  /** A short name of a frame: its label, if that says which kernel it is. */
+  brief(frame) {
+    return this.ambiguous.has(this.alike[frame]) ? this.distinct.get(this.alike[frame]) : workName(printable(anyGpu(this.names[this.label[frame]])));
+  }
+
+  /** The texts for a frame, longest first: its name, its label, and of a kernel what distinguishes it from others like it, whose
+   *  end says more than its beginning, or its function without namespaces. */
   texts(frame, name, label) {
     const distinct = this.distinct.get(this.alike[frame]);
-    return [name, ...this.ambiguous.has(this.alike[frame]) ? [] : [label], ...distinct ? [distinct] : []];
+    if (this.ambiguous.has(this.alike[frame])) return { texts: [name, distinct], middle: true };
+    // A label that leaves something out says what matters.
+    if (distinct && label === name) return { texts: [name, distinct], middle: true };
+    return { texts: [name, label, ...this.family[frame] === FAMILY.kernel ? [label.replace(/^([\w~]+::|\(anonymous namespace\)::)+/, '')] : []] };
   }
 
   /** The name id of a node's frame, by line or by function. */
@@ -252,7 +261,7 @@ class Recording {
     let text = this.textOfNode.get(node);
     if (text === undefined) {
       const kept = this.path(node).filter(at => at === node || !this.plumbing[this.frame[at]]);
-      text = kept.map(at => workName(printable(this.names[this.label[this.frame[at]]]))).join(' › ');
+      text = kept.map(at => this.ambiguous.has(this.alike[this.frame[at]]) ? this.brief(this.frame[at]) : workName(printable(this.names[this.label[this.frame[at]]]))).join(' › ');
       this.textOfNode.set(node, text);
     }
     return text;
@@ -409,7 +418,7 @@ class FlameTree {
 
   /** The texts for a frame, longest first. */
   texts(node) {
-    return node === this.root || node.key === FOLDED ? [this.text(node)] : this.recording.texts(this.recording.frame[node.from], this.text(node), this.label(node));
+    return node === this.root || node.key === FOLDED ? { texts: [this.text(node)] } : this.recording.texts(this.recording.frame[node.from], this.text(node), this.label(node));
   }
 
   /** The name without what is least important. */

@@ -16,7 +16,7 @@ const theme = { dark: false, ink: '', faint: '', line: '', accent: '', back: '',
 /** Reads the colours of the style sheet. */
 function readTheme() {
   const style = getComputedStyle(document.documentElement);
-  for (const name of ['ink', 'faint', 'line', 'accent', 'back', 'panel', 'match', 'gpu', 'memory', 'wait']) theme[name] = style.getPropertyValue(`--${name}`).trim();
+  for (const name of ['ink', 'faint', 'line', 'accent', 'back', 'panel', 'match', 'gpu', 'memory', 'wait', 'cpu', 'communication', 'idle']) theme[name] = style.getPropertyValue(`--${name}`).trim();
   theme.dark = style.getPropertyValue('--dark').trim() === '1';
   shades.clear();
 }
@@ -68,8 +68,8 @@ const SMALL = '11px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", s
 let characterWidth = 0;
 
 /** Draws text cut to a width, in the fixed-width font: the first of several that fits, otherwise the last one, cut at its end or
- *  in its middle. Of a kernel, the end says more. */
-function drawLabel(context, texts, x, y, width, middle) {
+ *  in its middle. */
+function drawLabel(context, { texts, middle }, x, y, width) {
   if (!characterWidth) characterWidth = context.measureText('0123456789').width / 10;
   const room = Math.floor(width / characterWidth);
   if (room < 3) return;
@@ -78,6 +78,7 @@ function drawLabel(context, texts, x, y, width, middle) {
 }
 
 function cutMiddle(text, room) {
+  if (text.length <= room) return text;
   const begin = Math.floor((room - 1) / 4);
   return `${text.slice(0, begin)}…${text.slice(text.length - (room - 1 - begin))}`;
 }

@@ -21,7 +21,7 @@ class Findings {
     const [from, to] = app.span();
     const facts = [];
     const fact = (...parts) => facts.push(element('p', {}, ...parts.filter(Boolean).map(part => Array.isArray(part) ? element('b', {}, printable(part[0])) : part instanceof Node ? part : printable(part))));
-    const show = (label, view) => element('button', { onclick: () => app.state.set(view), 'aria-label': `show ${label}` }, 'show');
+    const show = (label, view) => element('button', { onclick: () => this.show(view), 'aria-label': `show ${label}` }, 'show');
     if (summary.dump) fact(`dump of the last ${formatTime(summary.dump.at_ns)}: `, [summary.dump.text], show('the timeline', { tab: 'time' }));
     const working = summary.devices.filter(device => device.streams);
     const rows = app.overview.rows.filter(row => !row.cpus);
@@ -35,7 +35,7 @@ class Findings {
     const gpu = app.sums('gpu'), cpu = app.sums('cpu');
     const [top] = app.recording.gpu.node.length ? byFrame(app, FAMILY.kernel, gpu).sort((a, b) => b.total - a.total) : [];
     if (top) {
-      fact('top kernel ', [shorten(app.recording.ambiguous.has(top.sel.id) ? top.shown : workName(anyGpu(app.recording.names[app.recording.label[top.sel.id]])), 90)], `: ${formatShare(top.share, 1)} of GPU time, ${formatTime(top.total)} in ${formatCounted(top.count, 'run', 'runs')}`,
+      fact('top kernel ', [shorten(top.brief, 90)], `: ${formatShare(top.share, 1)} of GPU time, ${formatTime(top.total)} in ${formatCounted(top.count, 'run', 'runs')}`,
         show('the top kernel', { tab: 'flame', weight: 'gpu', view: 'down', sel: top.sel, zoom: null }));
     }
     const busiest = this.busiest(cpu);
@@ -71,6 +71,13 @@ class Findings {
     return most && { frame: most[0], name: recording.names[most[0]], ns: most[1], whole };
   }
 
+  /** Shows a view. On a phone it is below. */
+  show(view) {
+    const { state, root } = this.app;
+    state.set(view);
+    if (document.documentElement.scrollHeight > innerHeight) root.tabs.scrollIntoView();
+  }
+
   card(finding) {
     const { app } = this;
     const { recording } = app;
@@ -78,7 +85,7 @@ class Findings {
     const { gain } = finding;
     const evidence = (finding.evidence || []).map(({ name, value, unit }) => `${name} ${unit === 'ns' ? formatTime(value) : unit === 'bytes' ? formatBytes(value) : formatCount(value)}`);
     const each = gain && steps && steps.count > 1 && steps.median_ns && !['start', 'imbalance'].includes(finding.kind) ? gain.ns / steps.count : 0;
-    const buttons = evidenceOf(recording, finding).map(({ label, view }) => element('button', { onclick: () => app.state.set(typeof view === 'function' ? view() : view),
+    const buttons = evidenceOf(recording, finding).map(({ label, view }) => element('button', { onclick: () => this.show(typeof view === 'function' ? view() : view),
       'aria-label': `${label}: ${finding.title.slice(0, 100)}` }, label));
     return element('li', { class: `card ${gain ? gain.severity : 'none'}` },
       element('div', { class: 'gain' }, gain ? element('b', {}, `≤ ${formatShare(gain.ns, wall)}`) : element('b', {}, 'memory'),

@@ -196,7 +196,7 @@ class FlameGraph {
         context.textAlign = 'left';
         room -= amount.length * (characterWidth || 7) + 14;
       }
-      drawLabel(context, node === tree.root ? [`all ${this.weight.what}`] : tree.texts(node), x + 4, y + h / 2, room, tree.family(node) === FAMILY.kernel);
+      drawLabel(context, node === tree.root ? { texts: [`all ${this.weight.what}`] } : tree.texts(node), x + 4, y + h / 2, room);
     }
     context.globalAlpha = 1;
   }

@@ -2,6 +2,21 @@
 
 const STEP_HEIGHT = 40;
 
+/** What a step is made of: colour, name, and time at an index. Work that overlaps other work counts once. */
+const STEP_PARTS = [
+  ['gpu', 'GPU busy', (step, at) => step.busy[at] - busyPart(step.copy, step, at) - busyPart(step.communication, step, at)],
+  ['communication', 'communication', (step, at) => busyPart(step.communication, step, at)],
+  ['memory', 'copies', (step, at) => busyPart(step.copy, step, at)],
+  ['cpu', 'idle: launching', (step, at) => step.launching[at]],
+  ['wait', 'idle: waiting', (step, at) => step.waiting[at]],
+  ['idle', 'idle: other', (step, at) => Math.max(0, step.duration[at] - step.busy[at] - step.launching[at] - step.waiting[at])],
+];
+
+/** The part of a step's busy time that some work can have had. */
+function busyPart(work, { busy, copy, communication }, at) {
+  return work[at] && work[at] * Math.min(1, busy[at] / (copy[at] + communication[at]));
+}
+
 class Steps {
   constructor(app) {
     this.app = app;
@@ -16,9 +31,8 @@ class Steps {
       this.read();
     } }, ...steps.map((series, index) => element('option', { value: String(index) }, shorten(`thread ${series.tid}: ${printable(series.place)}`, 80))));
     this.note = element('span', { class: 'faint' });
-    const key = (colour, text) => element('span', {}, element('i', { style: { background: `var(--${colour})` } }), text);
-    this.root.replaceChildren(element('div', { class: 'about' }, this.note, choice,
-      element('span', { class: 'legend' }, key('gpu', 'GPU busy'), key('memory', 'copies'), key('wait', 'GPU idle'))), this.canvas);
+    this.legend = element('span', { class: 'legend' });
+    this.root.replaceChildren(element('div', { class: 'about' }, this.note, choice, this.legend), this.canvas);
     this.canvas.addEventListener('pointerdown', event => this.start(event));
     this.canvas.addEventListener('pointermove', event => this.move(event));
     this.canvas.addEventListener('pointerup', event => this.end(event));
@@ -37,11 +51,17 @@ class Steps {
     this.longestOf = null;
     const { count, warm_up: warmUp, whole } = this.series;
     const part = column => column.subarray(from, from + count);
-    this.step = { start: part(step.start), duration: part(step.duration), busy: part(step.busy), copy: part(step.copy), launches: part(step.launches) };
+    this.step = Object.fromEntries(Object.entries(step).map(([name, column]) => [name, part(column)]));
     // Neither the warm-up nor a step whose end is unknown is a usual one.
     const usual = column => Float64Array.from(column.subarray(warmUp, count - (whole ? 0 : 1))).sort();
     const middle = column => { const sorted = usual(column); return sorted[sorted.length >> 1] || 0; };
-    this.median = { duration: middle(this.step.duration), busy: middle(this.step.busy), copy: middle(this.step.copy), launches: middle(this.step.launches) };
+    this.median = Object.fromEntries(Object.entries(this.step).map(([name, column]) => [name, middle(column)]));
+    this.parts = STEP_PARTS.map(([, name, of]) => {
+      const values = Float64Array.from(this.step.duration, (_, at) => of(this.step, at));
+      return { name, values, median: middle(values) };
+    });
+    this.legend.replaceChildren(...this.parts.flatMap(({ name, values }, part) => values.some(ns => ns > 0)
+      ? [element('span', {}, element('i', { style: { background: `var(--${STEP_PARTS[part][0]})` } }), name)] : []));
     // The bars of few very long steps are cut off, so that the others can be compared.
     this.most = Math.min(this.step.duration.reduce((most, ns) => Math.max(most, ns), 1), 5 * this.median.duration || Infinity);
     const sorted = usual(this.step.duration);
@@ -63,27 +83,25 @@ class Steps {
     if (width <= 0) return;
     this.canvas.style.setProperty('width', `${width}px`);
     const context = crisp(this.canvas, width, STEP_HEIGHT);
-    const { start, duration, busy, copy } = this.step;
+    const { start, duration } = this.step;
     const { count } = this.series;
     const bar = width / count;
     const { range } = this.app.state.values;
     const inRange = index => !range || (start[index] < range[1] && start[index] + duration[index] > range[0]);
     const longest = bar < 1 ? this.longest(Math.ceil(width)) : null;
-    const [gpu, memory, wait] = ['gpu', 'memory', 'wait'].map(name => theme[name]);
     context.fillStyle = theme.panel;
     context.fillRect(0, 0, width, STEP_HEIGHT);
     for (let x = 0; x < (bar < 1 ? Math.ceil(width) : count); x++) {
       const index = bar < 1 ? longest[x] : x;
       const left = bar < 1 ? x : x * bar, w = bar < 1 ? 1 : Math.max(1, bar - (bar > 3 ? 1 : 0));
       const h = Math.min(1, duration[index] / this.most) * (STEP_HEIGHT - 2), scale = h / (duration[index] || 1);
-      const copies = Math.min(copy[index], busy[index]);
       context.globalAlpha = inRange(index) ? 1 : 0.3;
       let y = STEP_HEIGHT;
-      for (const [colour, ns] of [[gpu, busy[index] - copies], [memory, copies], [wait, Math.max(0, duration[index] - busy[index])]]) {
-        context.fillStyle = colour;
-        context.fillRect(left, y - ns * scale, w, ns * scale);
-        y -= ns * scale;
-      }
+      this.parts.forEach(({ values }, part) => {
+        context.fillStyle = theme[STEP_PARTS[part][0]];
+        context.fillRect(left, y - values[index] * scale, w, values[index] * scale);
+        y -= values[index] * scale;
+      });
       if (duration[index] > this.most) {
         context.fillStyle = theme.ink;
         context.fillRect(left, 0, w, 2);
@@ -113,13 +131,17 @@ class Steps {
   }
 
   describe(index) {
-    const { start, duration, busy, copy, launches } = this.step;
+    const { start, duration, launches } = this.step;
     const { median } = this;
+    const { processes, slow_steps: slow } = this.app.recording.head;
+    const { process, tid } = this.series;
+    const pid = (processes.find(known => known.id === process) || {}).pid;
+    const reason = slow.find(other => other.pid === pid && other.tid === tid && other.step === index + 1);
     const times = median.duration ? `, ${(duration[index] / median.duration).toFixed(2)} times the median` : '';
-    const compared = (what, ns, usual) => `${what} ${formatTime(ns)} (median ${formatTime(usual)})`;
     const note = index < this.series.warm_up ? ' (warm-up)' : index === this.series.count - 1 && !this.series.whole ? ' (last: ends with its GPU work)' : '';
     return [`step ${index + 1}${note}: ${formatTime(duration[index])}${times}`,
-      [compared('GPU busy', busy[index], median.busy), compared('idle', duration[index] - busy[index], median.duration - median.busy), compared('copies', copy[index], median.copy)].join(' · '),
+      ...reason ? [reason.why] : [],
+      this.parts.filter(({ values, median }) => values[index] || median).map(({ name, values, median }) => `${name} ${formatTime(values[index])} (median ${formatTime(median)})`).join(' · '),
       `${formatCounted(launches[index], 'launch', 'launches')} (median ${formatCount(median.launches)}) · from ${formatTick(start[index], duration[index] / 10)}`];
   }
 

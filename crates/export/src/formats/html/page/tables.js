@@ -18,7 +18,10 @@ class Table {
       element('div', { class: 'controls' }, this.note, this.ranged, element('span', { class: 'grow' }), this.copy), this.message, this.scroll);
     this.scroll.addEventListener('scroll', () => this.draw());
     this.scroll.addEventListener('keydown', event => this.key(event));
-    new ResizeObserver(() => this.draw()).observe(this.scroll);
+    new ResizeObserver(() => {
+      this.drawnFrom = -1;
+      this.draw();
+    }).observe(this.scroll);
   }
 
   update() {
@@ -66,6 +69,10 @@ class Table {
     const from = Math.max(0, Math.floor(this.scroll.scrollTop / TABLE_ROW) - 5);
     const to = Math.min(this.rows.length, from + Math.ceil((this.scroll.clientHeight || 600) / TABLE_ROW) + 12);
     if (from === this.drawnFrom && to === this.drawnTo) return;
+    // The characters that fit into the name, which is cut in its middle: its end is what ran.
+    const { clientWidth } = this.scroll;
+    const others = this.columns.reduce((sum, column, index) => sum + (index === this.first ? 0 : column.width || 104), 0);
+    this.room = clientWidth < 640 ? 21 : this.columns.some((column, index) => column.kind === 'text' && index !== this.first) ? Infinity : Math.floor((clientWidth - others - 20) / 7.25);
     [this.drawnFrom, this.drawnTo] = [from, to];
     this.body.replaceChildren(...this.rows.slice(from, to).map((row, index) => this.row(row, from + index)));
   }
@@ -86,7 +93,8 @@ class Table {
     if (column.bar && this.most[column.key]) {
       cell.append(element('i', { class: `bar ${column.bar}`, style: { width: `${100 * value / this.most[column.key]}%` } }));
     }
-    const text = formatCell(value, column.kind, row);
+    let text = formatCell(value, column.kind, row);
+    if (at === this.first && text.length > this.room && this.room > 8) text = cutMiddle(printable(String(row.brief ?? text)), this.room);
     cell.append(element('b', {}, shorten(text, 600)));
     if (column.kind === 'text') cell.title = printable(String(row[column.search || column.key])).slice(0, 2000);
     return cell;
@@ -164,8 +172,8 @@ function byFrame({ recording }, family, sums) {
     if (!sums.count[node] || recording.family[frame] !== family) continue;
     let row = rows.get(frame);
     if (!row) {
-      const name = anyGpu(recording.names[frame]);
-      rows.set(frame, row = { name, label: workName(name), shown: recording.ambiguous.has(frame) && recording.distinct.get(frame) || workName(name), total: 0, count: 0, max: 0, bytes: 0, sel: { kind: 'f', id: frame } });
+      const name = anyGpu(recording.names[frame]), brief = recording.brief(frame);
+      rows.set(frame, row = { name, label: workName(name), shown: recording.ambiguous.has(frame) ? brief : workName(name), brief, total: 0, count: 0, max: 0, bytes: 0, sel: { kind: 'f', id: frame } });
     }
     row.total += sums.self[node];
     row.count += sums.count[node];

@@ -155,7 +155,9 @@ class TimeLine {
     const waiting = new Map();
     waitRows(wait, 'waits for the GPU', (owner, row) => waiting.set(owner, [...waiting.get(owner) || [], row]));
     const busy = thread => thread.rows.reduce((sum, row) => sum + row.slices.count, 0);
-    for (const { id, pid, name } of head.processes) {
+    // First those that launch: a shell may have started many others.
+    const launching = new Set([...launches.keys()].map(thread => threads[thread].process));
+    for (const { id, pid, name } of [...head.processes].sort((a, b) => launching.has(b.id) - launching.has(a.id))) {
       const own = threads.filter(thread => thread.process === id && thread.rows.length).sort((a, b) => b.rows.some(row => row.kind === 'launch') - a.rows.some(row => row.kind === 'launch') || busy(b) - busy(a));
       if (!own.length && !waiting.has(id)) continue;
       rows.push({ kind: 'heading', height: 22, label: `${name} ${pid}` });
@@ -326,7 +328,7 @@ class TimeLine {
         if (b - a > 40 && row.kind !== 'sample') {
           context.fillStyle = theme.ink;
           const text = workName(printable(names[label[frame]])).replace(/^GPU \S+: /, '');
-          drawLabel(context, this.app.recording.texts(frame, text, text), a + 3, row.y + 1 + h / 2, b - a - 6, family[frame] === FAMILY.kernel);
+          drawLabel(context, this.app.recording.texts(frame, text, text), a + 3, row.y + 1 + h / 2, b - a - 6);
         }
         i++;
         continue;
