@@ -124,20 +124,6 @@ fn the_configured_command_is_recorded() {
     assert_eq!(number(&summary["server"], "kernels"), 1, "{summary}");
 }
 
-/// Check that a request that is cancelled while it waits has no answer, and that the next one has.
-#[test]
-fn cancelled_requests_have_no_answer() {
-    let scene = recorded();
-    let mut agent = Agent::new(&scene, &["runs"]);
-    let arguments = json!({"name": "summary", "arguments": {"recording": "x.wscope"}});
-    let first = agent.send("tools/call", arguments.clone());
-    let second = agent.send("tools/call", arguments);
-    agent.line(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": second}}));
-    let third = agent.send("tools/list", json!({}));
-    let ids: Vec<u64> = [agent.answer(), agent.answer()].iter().map(|answer| number(answer, "id")).collect();
-    assert_eq!(ids, [first, third]);
-}
-
 /// Check that the client of PyPI's `mcp` lists and calls every tool, in both versions of the protocol. It is Python's own if it can
 /// import it, or the one of `WARPSCOPE_MCP_PYTHON`.
 #[test]
