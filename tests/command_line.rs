@@ -46,11 +46,32 @@ fn simulated_libraries_run_programs() {
         .says(&["cannot write the simulated GPU to file/in"]);
 }
 
+/// Check that `explain` knows findings, frames as they are shown, metrics and words, and suggests names for what it does not know.
+#[test]
+fn terms_are_explained() {
+    let scene = Scene::new();
+    let explain = |words: &[&str]| Ended::of(&mut scene.warpscope(&[&["explain"], words].concat()));
+    for (term, name) in [
+        ("gpu-idle", "gpu-idle (finding)"),
+        ("[waiting for the GPU]", "[waiting for the GPU] (frame)"),
+        ("warpscope_memory_live_bytes", "warpscope_memory_live_bytes (metric)"),
+        ("matched", "matched (term)"),
+    ] {
+        let run = explain(&[term]).exits(0);
+        assert!(run.out().starts_with(name), "{}", run.out());
+        for part in ["measured: ", "exactness: ", "what to do: "] {
+            assert!(run.out().contains(part), "{term}: {}", run.out());
+        }
+    }
+    assert!(explain(&[]).exits(0).out().lines().count() > 150);
+    explain(&["lanch-bound"]).exits(1).says(&["there is no explanation of `lanch-bound`; did you mean launch-bound"]);
+}
+
 /// Check that every command has help with its usage.
 #[test]
 fn every_command_has_help() {
     let scene = Scene::new();
-    for command in ["record", "report", "export", "demo", "sim", "completions", "man"] {
+    for command in ["record", "report", "export", "explain", "mcp", "demo", "sim", "completions", "man"] {
         let run = Ended::of(&mut scene.warpscope(&[command, "--help"])).exits(0);
         assert!(run.out().contains("Usage: warpscope "), "{command}");
     }

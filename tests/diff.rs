@@ -49,6 +49,19 @@ fn a_slower_loader_fails_the_gate_and_is_named() {
     diff(&scene, "b.wscope a.wscope --fail-above 3%").exits(0);
     diff(&scene, "a.wscope b.wscope --fail-on gpu").exits(2);
 
+    let text = diff(&scene, "a.wscope b.wscope --fail-above 3% --format markdown").exits(3);
+    let text = text.out();
+    assert!(text.starts_with("### regression\n") && text.contains("| before | after | change | total |"), "{text}");
+    assert!(text.contains("GPU idle that changed most") && text.contains("load"), "{text}");
+    let brief = Ended::of(&mut scene.warpscope(&["report", "--brief", "b.wscope"])).exits(0);
+    let brief = brief.out();
+    assert!(brief.lines().count() <= 60 && !brief.contains('\u{1b}'), "{brief}");
+    let at = |title: &str| brief.find(title).unwrap_or_else(|| panic!("no {title}: {brief}"));
+    assert!(
+        at("\nLosses and overhead\n") < at("\nWhere to look next\n") && brief.contains("gpu-idle: GPU 0 idle"),
+        "{brief}"
+    );
+
     let diff = compared(&scene, "a.wscope b.wscope");
     assert_eq!(row(&diff, "totals", "GPU time")["change"], 0.0, "simulated kernels have exact times");
     for (table, name) in [("totals", "wall time"), ("totals", "CPU time"), ("idle", "load"), ("lines", "load")] {

@@ -9,7 +9,6 @@ import json
 import sys
 
 from mcp import Client, StdioServerParameters
-from mcp.client.stdio import stdio_client
 from mcp.shared.exceptions import MCPError
 
 # The longest answer.
@@ -33,8 +32,8 @@ def arguments(tool, recording):
 
 
 async def check(mode, version, command):
-    transport = stdio_client(StdioServerParameters(command=command[0], args=["mcp", command[1], "--source", command[2]]))
-    async with Client(transport, mode=mode) as client:
+    server = StdioServerParameters(command=command[0], args=["mcp", command[1], "--source", command[2]])
+    async with Client(server, mode=mode) as client:
         assert client.protocol_version == version, client.protocol_version
         tools = (await client.list_tools()).tools
         listed = await client.call_tool("list_recordings", {})

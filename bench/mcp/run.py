@@ -3,6 +3,7 @@
 
 import argparse
 import json
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -28,6 +29,11 @@ class Server:
         assert not answer["result"]["isError"], answer
         return took, len(answer["result"]["content"][0]["text"])
 
+    def cpu(self):
+        """The CPU time of the server, in seconds."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def peak_mib(self):
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
@@ -47,10 +53,12 @@ def main():
     calls += [(f"table {name}", "table", {**run, "table": name}) for name in tables]
     calls += [("timeline", "timeline", {**run, "at": "30s"})]
     calls += [("diff", "diff", {"before": [recording.name], "after": [recording.name]})]
-    print(f"{'call':<24}{'seconds':>9}{'bytes':>9}{'peak MiB':>10}")
+    print(f"{'call':<24}{'seconds':>9}{'CPU':>9}{'bytes':>9}{'peak MiB':>10}")
     for title, tool, arguments in calls:
+        before = server.cpu()
         took, length = server.call(tool, arguments)
-        print(f"{title:<24}{took:>9.2f}{length:>9}{server.peak_mib():>10.0f}", flush=True)
+        used = server.cpu() - before
+        print(f"{title:<24}{took:>9.2f}{used:>9.2f}{length:>9}{server.peak_mib():>10.0f}", flush=True)
     server.process.stdin.close()
     server.process.wait()
 

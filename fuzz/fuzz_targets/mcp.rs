@@ -13,8 +13,8 @@ struct Shelf {
 }
 
 impl Library for Shelf {
-    fn recordings(&mut self) -> Result<Vec<Listed>, String> {
-        Ok(vec![Listed { name: "x.wscope".into(), bytes: 1, written_s: 1 }])
+    fn recordings(&mut self) -> Result<(Vec<Listed>, bool), String> {
+        Ok((vec![Listed { name: "x.wscope".into(), bytes: 1, written_s: 1 }], true))
     }
 
     fn open(&mut self, name: &str, _: &Selection) -> Result<Rc<Opened>, String> {

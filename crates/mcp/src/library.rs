@@ -63,8 +63,8 @@ pub struct SourceFile {
 
 /// What the server may read and do. Every error is one sentence for the agent.
 pub trait Library {
-    /// Returns the recordings.
-    fn recordings(&mut self) -> Result<Vec<Listed>, String>;
+    /// Returns the recordings, and whether these are all: a search that takes too long ends early.
+    fn recordings(&mut self) -> Result<(Vec<Listed>, bool), String>;
 
     /// Opens a recording by its name.
     fn open(&mut self, name: &str, selection: &Selection) -> Result<Rc<Opened>, String>;

@@ -1,9 +1,9 @@
 //! Conversations with the server, over the recordings of `fixtures`.
 
 use std::{
-    io::{self, Write},
+    io::{self, BufReader, Cursor, Read, Write},
     rc::Rc,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, mpsc},
 };
 
 use analysis::{Events, explain::Entry};
@@ -19,20 +19,30 @@ struct Shelf {
     events: Vec<Event>,
     explanations: Vec<Entry>,
     may_record: bool,
+    /// Reading waits for this, once.
+    wait: Option<mpsc::Receiver<()>>,
 }
 
 impl Shelf {
     fn new() -> Self {
-        Self { events: fixtures::events(), explanations: analysis::explain::all().collect(), may_record: true }
+        Self {
+            events: fixtures::events(),
+            explanations: analysis::explain::all().collect(),
+            may_record: true,
+            wait: None,
+        }
     }
 }
 
 impl Library for Shelf {
-    fn recordings(&mut self) -> Result<Vec<Listed>, String> {
-        Ok(vec![Listed { name: "run.wscope".into(), bytes: 4_096, written_s: 1 }])
+    fn recordings(&mut self) -> Result<(Vec<Listed>, bool), String> {
+        Ok((vec![Listed { name: "run.wscope".into(), bytes: 4_096, written_s: 1 }], true))
     }
 
     fn open(&mut self, name: &str, selection: &Selection) -> Result<Rc<Opened>, String> {
+        if let Some(wait) = self.wait.take() {
+            wait.recv().expect("what it waits for happens");
+        }
         if name != "run.wscope" || *selection != Selection::default() {
             return Err("there is no such recording".to_owned());
         }
@@ -287,6 +297,43 @@ fn sessions_survive_what_is_malformed() {
         answers.iter().filter_map(|answer| answer["result"].is_object().then(|| answer["id"].as_i64())?).collect();
     ids.sort_unstable();
     assert_eq!(ids, (10..20).collect::<Vec<_>>());
+}
+
+/// An input that says when all of it has been read.
+struct Announced(Cursor<Vec<u8>>, mpsc::Sender<()>);
+
+impl Read for Announced {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let length = self.0.read(bytes)?;
+        if length == 0 {
+            self.1.send(()).expect("someone waits for it");
+        }
+        Ok(length)
+    }
+}
+
+/// Check that requests are read while another one is answered, and that those which are cancelled meanwhile have no answer: the one
+/// that is being answered, and one that waits.
+#[test]
+fn cancelled_requests_have_no_answer() {
+    let summary = |id: u64| {
+        let mut line = request("tools/call", json!({"name": "summary", "arguments": {"recording": "run.wscope"}}));
+        line["id"] = json!(id);
+        line.to_string()
+    };
+    let cancel = |id: u64| {
+        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}).to_string()
+    };
+    let input = [summary(1), summary(2), summary(3), cancel(1), cancel(2), cancel(9)].join("\n");
+    let (ended, wait) = mpsc::channel();
+    let shelf = Shelf { wait: Some(wait), ..Shelf::new() };
+    let input = BufReader::new(Announced(Cursor::new(input.into_bytes()), ended));
+    let out = Shared::default();
+    mcp::serve(Server::new(shelf), input, out.clone()).expect("a session");
+    let text = String::from_utf8(out.0.lock().expect("no thread has panicked").clone()).expect("UTF-8");
+    let ids: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")["id"].clone()).collect();
+    assert_eq!(ids, [3]);
 }
 
 /// Check that the same frame has the same id in another session, and that the list of tools is always the same.

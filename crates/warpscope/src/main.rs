@@ -5,6 +5,7 @@ mod demo;
 mod diff_command;
 mod doctor;
 mod explain;
+mod explanations;
 mod export_command;
 mod live;
 mod load;

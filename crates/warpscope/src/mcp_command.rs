@@ -16,7 +16,7 @@ use collect::command::user::User;
 use mcp::{Cancel, Library, Listed, Opened, Selection, Server, SourceFile};
 
 use crate::{
-    args, explain,
+    args, explanations,
     load::{Find, load_open},
     recordings::Recordings,
     say::{say, sentence},
@@ -43,7 +43,7 @@ pub fn run(options: args::Mcp) -> anyhow::Result<ExitCode> {
         recordings: recordings.iter().map(open).collect::<anyhow::Result<_>>()?,
         sources: options.source.iter().map(open).collect::<anyhow::Result<_>>()?,
         command: options.command,
-        explanations: explain::entries(),
+        explanations: explanations::entries(),
         open: Vec::new(),
     };
     if io::stdin().is_terminal() {
@@ -80,11 +80,12 @@ impl Key {
 }
 
 impl Library for Files {
-    fn recordings(&mut self) -> Result<Vec<Listed>, String> {
-        let mut all = Vec::new();
+    fn recordings(&mut self) -> Result<(Vec<Listed>, bool), String> {
+        let (mut all, mut is_complete) = (Vec::new(), true);
         for directory in &self.recordings {
             let found = directory.files(&|name| name.ends_with(".wscope")).map_err(|error| error.to_string())?;
-            all.extend(found.into_iter().map(|file| Listed {
+            is_complete &= found.is_complete;
+            all.extend(found.files.into_iter().map(|file| Listed {
                 name: file.name,
                 bytes: file.bytes,
                 written_s: file.written_s,
@@ -92,7 +93,7 @@ impl Library for Files {
         }
         all.sort_by(|a, b| b.written_s.cmp(&a.written_s).then(a.name.cmp(&b.name)));
         all.dedup_by(|a, b| a.name == b.name);
-        Ok(all)
+        Ok((all, is_complete))
     }
 
     fn open(&mut self, name: &str, selection: &Selection) -> Result<Rc<Opened>, String> {

@@ -20,11 +20,12 @@ pub fn tool() -> Tool {
         &[],
         |library, given, _| {
             let asked: Asked = arguments(given, &["cursor", "max_bytes"])?;
-            let all = library.recordings()?;
+            let (all, is_complete) = library.recordings()?;
             let from = cursor(asked.cursor.as_deref())?;
             let row = |one: &crate::Listed| json!({"recording": text(&one.name), "bytes": one.bytes, "written_unix_s": one.written_s});
             let rows: Vec<Value> = all.iter().skip(from).map(row).collect();
             let mut answer = Answer::default();
+            answer.say("is_complete", is_complete);
             answer.rows("recordings", rows, (from, all.len()));
             Ok(answer.text(bytes(asked.max_bytes)))
         },

@@ -19,13 +19,15 @@ pub struct Measured {
 /// Returns how a metric is measured.
 pub fn measured(definition: &Definition) -> Measured {
     let is_in = |families: &[&Definition]| families.iter().any(|family| family.name == definition.name);
-    let act = if is_in(health::ALL) {
-        "Not zero where something is lost or missed: docs/monitor.md says what to change."
+    let is_loss = ["late", "lost", "missed", "paused", "summed"].iter().any(|word| definition.name.contains(word));
+    let act = if is_in(health::ALL) && is_loss {
+        "Alert on any increase: something is missing in the other metrics. docs/monitor.md says what to change."
     } else {
         match definition.kind {
             Kind::Counter => "Use rate() of the series that end in _total.",
             Kind::Histogram => "Use histogram_quantile() of rate() of the series that end in _bucket.",
-            Kind::Gauge | Kind::Maximum | Kind::Info => "Alert on it for some minutes, not for one scrape.",
+            Kind::Info => "Join it by its labels.",
+            Kind::Gauge | Kind::Maximum => "Alert on its value over some minutes, not on one scrape.",
         }
     };
     let (how, exact) = if is_in(device::ALL) {

@@ -6,10 +6,9 @@ use clap::Args;
 
 /// `mcp`
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Reads requests from stdin and writes answers to stdout (protocol 2026-07-28 and 2025-11-25). An agent
-can open recordings below the given directories only. It uses no network, and writes nothing unless
---allow-record is given. docs/agents.md describes the tools.
+#[command(after_help = "Reads requests from stdin and writes answers to stdout (protocol 2026-07-28 and 2025-11-25).
+An agent can open recordings below the given directories only. The server uses no network, and
+writes nothing unless --allow-record is given. docs/agents.md describes the tools.
 
 With --allow-record, the agent can record one command: the arguments after -- are those of
 `warpscope record`, without -o. The recording is written to the first directory.
@@ -18,8 +17,7 @@ Examples:
   warpscope mcp
   warpscope mcp runs --source src
   warpscope mcp runs --allow-record -- --off-cpu -- python3 train.py
-  claude mcp add warpscope -- warpscope mcp ~/runs --source ~/src"
-)]
+  claude mcp add warpscope -- warpscope mcp ~/runs --source ~/src")]
 pub struct Mcp {
     /// Directories with recordings (.wscope) [default: the current directory].
     #[arg(value_name = "DIR")]

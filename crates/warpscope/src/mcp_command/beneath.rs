@@ -2,6 +2,7 @@
 //! `RESOLVE_BENEATH`).
 
 use std::{
+    collections::VecDeque,
     fs::File,
     io::{self, Read},
     os::unix::fs::MetadataExt,
@@ -24,6 +25,15 @@ pub struct Found {
     pub bytes: u64,
     /// When it was written, in seconds since 1970.
     pub written_s: u64,
+}
+
+/// The files that a search has found.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Search {
+    /// Those near the directory first.
+    pub files: Vec<Found>,
+    /// All of it was searched.
+    pub is_complete: bool,
 }
 
 /// A directory.
@@ -69,21 +79,23 @@ impl Directory {
     }
 
     /// Returns the files below it that are wanted. Links are not followed, and hidden directories are left out.
-    pub fn files(&self, wanted: &dyn Fn(&str) -> bool) -> io::Result<Vec<Found>> {
+    pub fn files(&self, wanted: &dyn Fn(&str) -> bool) -> io::Result<Search> {
         let (mut found, mut entries) = (Vec::new(), 0);
-        let mut open = vec![(PathBuf::from("."), 0)];
-        while let Some((folder, depth)) = open.pop() {
+        let mut open = VecDeque::from([(PathBuf::from("."), 0)]);
+        while let Some((folder, depth)) = open.pop_front() {
             let Ok(file) = self.beneath(&folder, OFlags::RDONLY | OFlags::DIRECTORY) else { continue };
             for entry in Dir::read_from(&file)? {
                 let entry = entry?;
                 let Ok(name) = entry.file_name().to_str() else { continue };
                 entries += 1;
                 if entries > MOST_ENTRIES {
-                    return Err(io::Error::other("there are too many files below the directory: give a smaller one"));
+                    return Ok(Search { files: found, is_complete: false });
                 }
                 let path = folder.join(name);
                 match entry.file_type() {
-                    FileType::Directory if !name.starts_with('.') && depth < MOST_DEPTH => open.push((path, depth + 1)),
+                    FileType::Directory if !name.starts_with('.') && depth < MOST_DEPTH => {
+                        open.push_back((path, depth + 1));
+                    }
                     FileType::RegularFile if wanted(name) => {
                         let path = path.strip_prefix(".").unwrap_or(&path).to_string_lossy().into_owned();
                         let Ok(info) = self.file(&path).and_then(|file| file.metadata()) else { continue };
@@ -94,7 +106,7 @@ impl Directory {
                 }
             }
         }
-        Ok(found)
+        Ok(Search { files: found, is_complete: true })
     }
 
     /// Reads the file that a recording names, if it is below this directory: by its path or, if that leads elsewhere, by its name,
@@ -109,8 +121,12 @@ impl Directory {
             Some(inside) => inside.to_owned(),
             None => {
                 let Some(wanted) = path.file_name().and_then(|name| name.to_str()) else { return Ok(None) };
-                let mut found = self.files(&|name| name == wanted).map_err(|error| error.to_string())?;
+                let search = self.files(&|name| name == wanted).map_err(|error| error.to_string())?;
+                let mut found = search.files;
                 match found.len() {
+                    _ if !search.is_complete => {
+                        return Err("there are too many files below --source: give a smaller directory".to_owned());
+                    }
                     0 => return Ok(None),
                     1 => found.remove(0).name,
                     several => {
@@ -156,8 +172,13 @@ mod tests {
             assert!(directory.file(name).is_err(), "{name}");
         }
         assert!(directory.file("a/train.py").is_ok());
-        let names: Vec<String> =
-            directory.files(&|name| name.ends_with(".py")).expect("files").into_iter().map(|file| file.name).collect();
+        let names: Vec<String> = directory
+            .files(&|name| name.ends_with(".py"))
+            .expect("files")
+            .files
+            .into_iter()
+            .map(|file| file.name)
+            .collect();
         assert_eq!(names, ["a/train.py"]);
         let text = |path: &str| directory.text(path, 100);
         let expected = Ok(Some(("a/train.py".to_owned(), "one\ntwo\n".to_owned())));
