@@ -56,6 +56,11 @@ struct Output {
 }
 
 impl Outputs {
+    /// Whether a format has the steps of a recording in any case.
+    pub fn has_steps(&self) -> bool {
+        self.outputs.iter().any(|output| output.format == Format::Parquet)
+    }
+
     /// Opens the places of `paths`, whose placeholders are replaced, or of the defaults. Rejects unknown formats and places that are not writable.
     pub fn open(paths: &[PathBuf], defaults: &[&str], user: Option<&User>) -> anyhow::Result<Self> {
         Self::open_as(None, &expanded(paths)?, defaults, user)
