@@ -8,7 +8,11 @@ const ROUNDS: u64 = 40;
 
 /// Records a program that loads for some milliseconds and uses some MiB, with kernels of this length.
 fn recorded(scene: &Scene, file: &str, load_ms: u64, mib: u64, kernel: &str) {
-    let command = format!("{} {ROUNDS} {load_ms} {mib}", program("steps"));
+    recorded_for(scene, file, ROUNDS, (load_ms, mib), kernel);
+}
+
+fn recorded_for(scene: &Scene, file: &str, rounds: u64, (load_ms, mib): (u64, u64), kernel: &str) {
+    let command = format!("{} {rounds} {load_ms} {mib}", program("steps"));
     let mut command = scene.record(&format!("--sim -q -F 999 --off-cpu --memory -o {file}"), &command);
     Ended::of(command.env("WARPSCOPE_SIM", format!("kernel_ns={kernel}"))).exits(0);
 }
@@ -39,8 +43,10 @@ fn a_slower_loader_fails_the_gate_and_is_named() {
     let scene = Scene::new();
     recorded(&scene, "a.wscope", 5, 1, "1ms");
     recorded(&scene, "b.wscope", 20, 1, "1ms");
-    let failed = diff(&scene, "a.wscope b.wscope --fail-above 3%").exits(3);
+    let failed = diff(&scene, "a.wscope b.wscope --fail-above 3% --fail-on wall").exits(3);
     assert!(failed.err().starts_with("warpscope: the wall time has increased by "), "{}", failed.err());
+    let failed = diff(&scene, "a.wscope b.wscope --fail-above 3%").exits(3);
+    assert!(failed.err().starts_with("warpscope: the median step has increased by "), "{}", failed.err());
     let text = failed.out();
     let sentence = text.lines().find(|line| line.starts_with("the wall time has increased by ")).expect(text);
     assert!(sentence.contains("GPU 0 was idle ") && sentence.contains(": load"), "{text}");
@@ -93,12 +99,28 @@ fn a_slower_kernel_is_named() {
     row(&diff, "waits", "train [waiting for the GPU]");
 }
 
+/// Check that the steps of runs of different length are compared: the one with longer steps is shorter.
+#[test]
+fn steps_of_runs_of_different_length_are_compared() {
+    let scene = Scene::new();
+    recorded_for(&scene, "a.wscope", 100, (1, 1), "1ms");
+    recorded_for(&scene, "b.wscope", 10, (1, 1), "20ms");
+    let failed = diff(&scene, "a.wscope b.wscope --fail-above 3%").exits(3);
+    let text = failed.out();
+    let sentence = text.lines().find(|line| line.starts_with("the median step of ")).expect(text);
+    assert!(sentence.contains("; in each, GPU 0 was busy "), "{text}");
+    let diff = compared(&scene, "a.wscope b.wscope");
+    let steps = &diff["steps"];
+    assert!(number(steps, "after") >= 20_000_000 && number(steps, "after_count") < 10, "{steps}");
+    assert_eq!(steps["explanation"]["parts"][0]["kernel"], serde_json::json!(["work", 19_000_000]));
+}
+
 /// Check that a recording does not differ from itself, in any table, and passes any gate.
 #[test]
 fn nothing_has_changed() {
     let scene = Scene::new();
     recorded(&scene, "a.wscope", 1, 1, "1ms");
-    for total in ["wall", "gpu", "cpu"] {
+    for total in ["step", "wall", "gpu", "cpu"] {
         diff(&scene, &format!("a.wscope a.wscope --fail-above 0 --fail-on {total}")).exits(0);
     }
     let same = diff(&scene, "a.wscope a.wscope").exits(0);

@@ -149,6 +149,22 @@ fn slow_functions_errors_and_idle_gpus_write_dumps() {
     }
 }
 
+/// Check that a function that takes much longer than it usually does is found, and only once its usual time is known.
+#[test]
+fn a_function_slower_than_usual_writes_a_dump() {
+    let scene = Scene::new();
+    let options = ["--last", "20s", "--on-slow", "slow_step > 3x median", "-o", "x.wscope"];
+    let mut flight = Flight::start(&scene, &options);
+    flight.run("slow 2000");
+    (0..19).for_each(|_| drop(flight.run("slow 20")));
+    flight.run("slow 2000");
+    let line = flight.run.stderr_until("dump of the last");
+    assert!(line.contains("ms, more than 3 times the median of "), "{line}");
+    flight.run.stderr_until("wrote x.wscope");
+    flight.end().exits(0);
+    assert_eq!(scene.files(), ["x-2.wscope", "x.wscope"]);
+}
+
 /// Check that the number of dumps is limited, and that the last dump counts what was not written.
 #[test]
 fn the_number_of_dumps_is_limited() {

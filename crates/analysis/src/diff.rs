@@ -7,26 +7,29 @@
 //!   run            what a comparison needs of one recording: totals, and amounts by name
 //!   change         two sides of one amount
 //!   significance   whether two sides differ by more than chance
+//!   steps          the median step, if both sides have steps
 //!   explain        which change explains the difference of the wall time
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use text::{short::shortened, units::time};
+use text::units::time;
 
 mod change;
 mod explain;
 mod run;
 mod significance;
+mod steps;
 #[cfg(test)]
 mod tests;
 
-use self::run::{Amount, BUSY};
+use self::run::Amount;
 pub use self::{
     change::Change,
     explain::{Explanation, Part},
     run::{Run, Subject, Total, Unit},
+    steps::StepsChange,
 };
 
 /// A change of idle time or waits that is a smaller part of the wall time, as 1 part in this many, is noise.
@@ -42,6 +45,9 @@ pub struct Diff {
     pub filters: Vec<String>,
     /// Totals of the recordings: those that either side has.
     pub totals: Vec<Change>,
+    /// The steps; absent if not all recordings have steps of the same place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<StepsChange>,
     /// Which change explains the difference of the wall time; absent if the wall time is the same.
     pub explanation: Option<Explanation>,
     /// Changes by subject, the largest first.
@@ -62,7 +68,8 @@ impl Diff {
             Subject::ALL.into_iter().map(|subject| (subject, changes(before, after, subject))).collect();
         let explanation = Explanation::of(before, after, &totals, &changes);
         let filters = before.first().map(|run| run.filters.clone()).unwrap_or_default();
-        Self { recordings: (before.len(), after.len()), filters, totals, explanation, changes }
+        let steps = StepsChange::of(before, after);
+        Self { recordings: (before.len(), after.len()), filters, totals, steps, explanation, changes }
     }
 
     /// Returns a total, if either side has it.
@@ -72,7 +79,15 @@ impl Diff {
 
     /// Says that a total has increased by more than `share` and, with several recordings, significantly.
     pub fn above(&self, total: Total, share: f64) -> Option<String> {
-        let row = self.total(total)?;
+        Self::is_above(self.total(total)?, share)
+    }
+
+    /// Says the same of the median step.
+    pub fn step_above(&self, share: f64) -> Option<String> {
+        Self::is_above(&self.steps.as_ref()?.median, share)
+    }
+
+    fn is_above(row: &Change, share: f64) -> Option<String> {
         let more = row.change.map_or(row.after > 0, |change| change > share);
         let by = row.change.map_or_else(|| "from nothing".to_owned(), |change| format!("by {:.1} %", change * 100.0));
         let limit = (share * 1e4).round() / 100.0;
@@ -110,14 +125,7 @@ impl Diff {
             if more { "increased" } else { "decreased" },
             time(explanation.wall_ns.unsigned_abs()),
         );
-        Some(begin + &self.reasons().unwrap_or_else(|| "no single change explains it".to_owned()))
-    }
-
-    /// Says which changes explain the difference of the wall time, if any do.
-    fn reasons(&self) -> Option<String> {
-        let explanation = self.explanation.as_ref().filter(|explanation| !explanation.parts.is_empty())?;
-        let parts: Vec<String> = explanation.parts.iter().map(|part| said(part, explanation.gpu.as_deref())).collect();
-        Some(parts.join("; "))
+        Some(begin + &explanation.reasons().unwrap_or_else(|| "no single change explains it".to_owned()))
     }
 
     /// Keeps the first rows of each table.
@@ -139,20 +147,4 @@ fn changes(before: &[Run], after: &[Run], subject: Subject) -> Vec<Change> {
     }
     changes.sort_by_key(|row| std::cmp::Reverse(row.before.abs_diff(row.after)));
     changes
-}
-
-/// Says how a part has changed.
-fn said(part: &Part, gpu: Option<&str>) -> String {
-    let (amount, more) = (time(part.ns.unsigned_abs()), if part.ns > 0 { "longer" } else { "shorter" });
-    let name = crate::names::printable(&part.name);
-    match (gpu, &part.kernel) {
-        (Some(gpu), Some((kernel, ns))) => {
-            let sign = if *ns > 0 { "+" } else { "-" };
-            let kernel = shortened(kernel, 60);
-            format!("GPU {gpu} was busy {amount} {more}, most in {kernel} ({sign}{})", time(ns.unsigned_abs()))
-        }
-        (Some(gpu), None) if part.name == BUSY => format!("GPU {gpu} was busy {amount} {more}"),
-        (Some(gpu), None) => format!("GPU {gpu} was idle {amount} {more}: {name}"),
-        (None, _) => format!("{amount} {more} in {name}"),
-    }
 }

@@ -4,96 +4,98 @@
 //! within the backward pass is backward. Only `forward` itself gives way to all others. Communication is a phase wherever it is
 //! launched, because it often runs beside the others.
 
-use std::cell::RefCell;
+mod rules;
+
+use std::{cell::RefCell, collections::BTreeSet};
 
 use model::{
-    event::{FrameKind, NamedFrame, StackId},
-    profile::{GpuKey, Profile},
+    event::{NamedFrame, StackId},
+    filter::PhaseSelection,
+    profile::{GpuKey, Profile, What},
 };
 use rustc_hash::FxHashMap;
-use text::short::split_place;
 
+pub use self::rules::{Error, Rules};
 use crate::classes;
 
 /// What belongs to no phase.
 const OTHER: &str = "other";
+/// The phase that gives way to all others.
+const FORWARD: &str = "forward";
+/// The phase of kernels that communicate, and their class.
+const COMMUNICATION: &str = "communication";
 
 /// The phases of a profile's GPU work.
 pub struct Phases<'a> {
     profile: &'a Profile,
-    of_stack: RefCell<FxHashMap<StackId, &'static str>>,
+    rules: Rules,
+    of_stack: RefCell<FxHashMap<StackId, String>>,
 }
 
 impl<'a> Phases<'a> {
-    /// The phases of a profile.
-    pub fn new(profile: &'a Profile) -> Self {
-        Self { profile, of_stack: RefCell::default() }
+    /// The phases of a profile, by its own rules and the known ones.
+    pub fn new(profile: &'a Profile) -> Result<Self, Error> {
+        let rules = Rules::new(&profile.recording().phase_rules)?;
+        Ok(Self { profile, rules, of_stack: RefCell::default() })
     }
 
     /// Returns the phase of GPU work.
-    pub fn of(&self, key: &GpuKey) -> &'static str {
-        if classes::of(self.profile, key.what) == "communication" {
-            return "communication";
+    pub fn of(&self, key: &GpuKey) -> String {
+        if classes::of(self.profile, key.what) == COMMUNICATION {
+            return COMMUNICATION.to_owned();
         }
-        let Some(stack) = key.capture.or(key.stack) else { return OTHER };
-        self.of_stack.borrow_mut().entry(stack).or_insert_with(|| of_stack(&self.profile.frames(stack)))
+        let Some(stack) = key.capture.or(key.stack) else { return OTHER.to_owned() };
+        self.of_stack(stack)
+    }
+
+    fn of_stack(&self, stack: StackId) -> String {
+        let of_frames = || of_stack(&self.rules, &self.profile.frames(stack)).to_owned();
+        self.of_stack.borrow_mut().entry(stack).or_insert_with(of_frames).clone()
+    }
+
+    /// Returns what belongs to some phases, or the phases that there are if one of these is not.
+    pub fn select(&self, wanted: &[String]) -> Result<PhaseSelection, Vec<String>> {
+        let found: BTreeSet<String> = self.profile.gpu.keys().map(|key| self.of(key)).collect();
+        if wanted.iter().any(|phase| !found.contains(phase)) {
+            return Err(found.into_iter().collect());
+        }
+        let all = self.profile.stacks.iter().map(|stack| stack.id);
+        let communicates = |index: &usize| classes::of(self.profile, What::Kernel(*index as u32)) == COMMUNICATION;
+        let names = &self.profile.kernel_names;
+        Ok(PhaseSelection {
+            stacks: all.filter(|stack| wanted.contains(&self.of_stack(*stack))).collect(),
+            communication: wanted.iter().any(|phase| phase == COMMUNICATION),
+            communicating: (0..names.len())
+                .filter(communicates)
+                .map(|index| names[index].mangled.to_string())
+                .collect(),
+        })
     }
 }
 
 /// Returns the phase of a stack.
-fn of_stack(frames: &[NamedFrame]) -> &'static str {
-    let outermost = frames.iter().find_map(of_frame);
-    outermost.unwrap_or(if frames.iter().any(is_forward) { "forward" } else { OTHER })
-}
-
-/// Returns the function of a frame, without its class, its arguments and its line.
-fn function(frame: &NamedFrame) -> &str {
-    let name = split_place(&frame.name).0;
-    let name = name.split_once('(').map_or(name, |(name, _)| name);
-    name.rsplit(['.', ':']).next().unwrap_or(name)
-}
-
-fn is_forward(frame: &NamedFrame) -> bool {
-    matches!(function(frame), "forward" | "_call_impl")
-}
-
-/// Returns the phase that a function names.
-fn of_frame(frame: &NamedFrame) -> Option<&'static str> {
-    if frame.name.starts_with("[handed over by backward ") || frame.name.starts_with("[backward of ") {
-        return Some("backward");
-    }
-    let (function, file) = (function(frame), &*frame.module);
-    let is_python = frame.kind == FrameKind::Python;
-    let in_file = |name: &str| is_python && file.rsplit('/').next() == Some(name);
-    let has_word = |word: &str| function.split('_').any(|part| part == word);
-    Some(match function {
-        "save_checkpoint" | "load_checkpoint" | "save_pretrained" | "load_state_dict" | "state_dict" => "checkpoint",
-        "save" | "load" if in_file("serialization.py") => "checkpoint",
-        "backward" | "run_backward" | "_run_backward" | "evaluate_function" => "backward",
-        "evaluate" | "evaluation" | "validate" | "validation" | "validation_step" | "test_step" => "evaluation",
-        _ if has_word("evaluate") || has_word("validate") || has_word("eval") => "evaluation",
-        "zero_grad" | "optimizer_step" | "clip_grad_norm_" | "unscale_" => "optimizer",
-        _ if is_python && file.contains("/optim/") && has_word("step") => "optimizer",
-        "__next__" | "_next_data" if in_file("dataloader.py") => "data",
-        "collate_fn" | "default_collate" | "load_batch" | "next_batch" | "get_batch" | "prefetch" => "data",
-        _ if has_word("prefill") => "prefill",
-        "decode" | "decode_step" | "decode_one_token" | "forward_decode" | "run_decode" => "decode",
-        _ => return None,
-    })
+fn of_stack<'a>(rules: &'a Rules, frames: &[NamedFrame]) -> &'a str {
+    let is_backward = |name: &str| name.starts_with("[handed over by backward ") || name.starts_with("[backward of ");
+    let phase = |frame: &NamedFrame| if is_backward(&frame.name) { Some("backward") } else { rules.phase(frame) };
+    let phases: Vec<&str> = frames.iter().filter_map(phase).collect();
+    let other = phases.iter().find(|phase| **phase != FORWARD);
+    other.or(phases.first()).copied().unwrap_or(OTHER)
 }
 
 #[cfg(test)]
 mod tests {
+    use model::event::FrameKind;
+
     use super::*;
 
     const TORCH: &str = "/venv/lib/python3.12/site-packages/torch";
 
-    fn phase(frames: &[(&str, &str)]) -> &'static str {
+    fn phase(frames: &[(&str, &str)]) -> String {
         let frame = |(name, file): &(&str, &str)| {
             let kind = if file.ends_with(".py") { FrameKind::Python } else { FrameKind::Native };
             NamedFrame { kind, name: (*name).into(), module: (*file).into() }
         };
-        of_stack(&frames.iter().map(frame).collect::<Vec<_>>())
+        of_stack(&Rules::new("").expect("rules"), &frames.iter().map(frame).collect::<Vec<_>>()).to_owned()
     }
 
     /// Check the phases of stacks as PyTorch programs have them.
@@ -127,6 +129,15 @@ mod tests {
             phase(&[("generate (serve.py:88)", "/srv/serve.py"), ("prefill (serve.py:40)", "/srv/serve.py"), forward]),
             "prefill"
         );
+        assert_eq!(
+            phase(&[("ModelRunner.forward_extend (model_runner.py:9)", "/sglang/model_runner.py"), call]),
+            "prefill"
+        );
+        assert_eq!(
+            phase(&[("PipelineEngine._exec_optimizer_step (engine.py:9)", "/deepspeed/engine.py")]),
+            "optimizer"
+        );
+        assert_eq!(phase(&[("forward_step (training.py:9)", "/megatron/training.py"), call]), "forward");
         assert_eq!(phase(&[("Engine.decode_one_token (serve.py:61)", "/srv/serve.py"), call]), "decode");
         // Other functions with such words.
         for name in [

@@ -34,7 +34,7 @@ impl Table {
         Ok(match self {
             Self::Kernels => gpu(&["kernel"], true, true, profile, by_kernel(profile)),
             Self::Classes => gpu(&["class"], false, true, profile, by_class(profile)),
-            Self::Phases => gpu(&["phase"], false, true, profile, by_phase(profile)),
+            Self::Phases => gpu(&["phase"], false, true, profile, by_phase(profile)?),
             Self::Paths => gpu(&["path"], false, false, profile, by_path(flames)),
             Self::UserPaths => gpu(&["path"], false, true, profile, by_user_path(profile)),
             Self::Lines => lines::lines(profile),
@@ -79,13 +79,13 @@ pub(crate) fn by_kernel(profile: &Profile) -> Sums {
     sums
 }
 
-fn by_phase(profile: &Profile) -> Sums {
-    let phases = Phases::new(profile);
+fn by_phase(profile: &Profile) -> io::Result<Sums> {
+    let phases = Phases::new(profile).map_err(io::Error::other)?;
     let mut sums = Sums::new();
     for (key, weight) in &profile.gpu {
-        sums.entry(vec![phases.of(key).to_owned()]).or_default().add(weight);
+        sums.entry(vec![phases.of(key)]).or_default().add(weight);
     }
-    sums
+    Ok(sums)
 }
 
 fn by_class(profile: &Profile) -> Sums {

@@ -77,6 +77,7 @@ mod tests {
             recordings: (1, 1),
             filters: Vec::new(),
             totals: Vec::new(),
+            steps: None,
             explanation: None,
             changes: [(Subject::Kernels, kernels)].into(),
         };

@@ -6,10 +6,13 @@ use std::{collections::BTreeSet, fs, process::Command};
 
 use analysis::View;
 use export::formats::parquet::FILES;
-use model::event::{Activity, Event, Launch, Work};
+use model::{
+    event::{Activity, Event, Launch, Work},
+    steps::{Series, Step, Steps},
+};
 use support::{
     parquet::Value,
-    sql::{files, tables},
+    sql::{files, tables, tables_of},
 };
 
 /// Check that every file exists, also without any event, and that references lead to rows.
@@ -44,6 +47,35 @@ fn rows_have_names_and_stacks() {
     assert!(tables["stacks"].texts("path").contains(&path));
     assert!(tables["frames"].texts("kind").contains(&"kernel"));
     assert!(tables["copies"].texts("direction").contains(&"HtoD"));
+}
+
+/// Check that GPU work has the number of the step that launched it, and the thread of the step: only work that a step launched.
+#[test]
+fn work_has_its_step() {
+    let events = fixtures::events();
+    let launches = events.iter().filter_map(|event| match event {
+        Event::Launch(launch) => Some(*launch),
+        _ => None,
+    });
+    let first = launches.min_by_key(|launch| launch.time).expect("a launch");
+    let step = Step { number: 812, start: first.time, end: first.time + 1, is_followed: true, ..Step::default() };
+    let series = Series { process: first.process, tid: first.tid, place: "train".into(), steps: vec![step] };
+    let mut profile = fixtures::fold(&events);
+    profile.steps = Some(Steps { series: vec![series], ..Steps::default() });
+    let tables = tables_of(&profile, &events);
+    let steps = &tables["steps"];
+    assert_eq!((steps.numbers("step"), steps.texts("place")), (vec![812], vec!["train"]));
+    let mut found = 0;
+    for table in ["kernels", "copies"] {
+        let columns = &tables[table].columns;
+        for row in 0..tables[table].rows {
+            let is_in = columns["launch_ns"][row] == Value::Number(first.time as i64);
+            let expected = |value: u32| if is_in { Value::Number(value.into()) } else { Value::Null };
+            assert_eq!((&columns["step"][row], &columns["step_tid"][row]), (&expected(812), &expected(first.tid)));
+            found += u32::from(is_in);
+        }
+    }
+    assert!(found > 0, "it launched something");
 }
 
 /// Check that rows of several groups, numbers of any size, and texts that are too many for one group are read back.

@@ -14,7 +14,10 @@ use std::collections::{HashMap, HashSet};
 
 use text::units;
 
-pub use self::{error::Error, filters::Filters};
+pub use self::{
+    error::Error,
+    filters::{Filters, PhaseSelection},
+};
 use self::{launches::Launches, patterns::Patterns, ranges::Ranges};
 use crate::{
     causes::{Cause, Causes, Joined},
@@ -42,6 +45,9 @@ struct Parts {
     kernels: Option<HashSet<(SessionId, u32)>>,
     stacks: Option<HashSet<StackId>>,
     ranges: Option<Ranges>,
+    phases: Option<PhaseSelection>,
+    /// The ids of the names of kernels that communicate, which are a phase of their own.
+    communicating: HashSet<(SessionId, u32)>,
     times: TimeRange,
     /// The calls of a recording are allocations; those of a trace are what it shows.
     is_trace: bool,
@@ -150,11 +156,13 @@ impl Parts {
             streams: set(&options.stream),
             devices: devices(&options.device, profile)?,
             stacks: stacks(&options.path, profile)?,
+            phases: options.of_phase.clone(),
             times: TimeRange { from: from.unwrap_or(0), to: to.unwrap_or(u64::MAX) },
             is_trace: profile.is_trace(),
             ..Self::default()
         };
         let used = parts.tids.is_some() || parts.streams.is_some() || parts.devices.is_some() || parts.stacks.is_some();
+        let used = used || parts.phases.is_some();
         Ok((used || from.is_some() || to.is_some() || !options.kernel.is_empty() || !options.nvtx.is_empty())
             .then_some(parts))
     }
@@ -184,6 +192,15 @@ impl Parts {
         if !options.nvtx.is_empty() {
             self.ranges = Some(Ranges::learn(&options.nvtx, events)?);
         }
+        if let Some(phases) = self.phases.as_ref().filter(|phases| !phases.communicating.is_empty()) {
+            let ids = events()?.filter_map(|event| match event {
+                Event::KernelName(kernel) if phases.communicating.contains(&kernel.name) => {
+                    Some((kernel.session, kernel.id))
+                }
+                _ => None,
+            });
+            self.communicating = ids.collect();
+        }
         let mut causes = Causes::default();
         for event in events()? {
             match &event {
@@ -208,13 +225,15 @@ impl Parts {
 
     /// Whether a launch is selected only because of its work.
     fn needs_work(&self) -> bool {
-        self.devices.is_some() || self.streams.is_some() || self.kernels.is_some() || self.is_range()
+        let of_work = self.devices.is_some() || self.streams.is_some() || self.kernels.is_some();
+        of_work || self.phases.is_some() || self.is_range()
     }
 
     fn decide(&mut self, cause: Cause<'_>) {
         let Cause::Ran(Joined { launch: Some(launch), activity, capture }) = cause else { return };
         if self.has_thread_and_range(launch)
-            && self.has_stack(capture.unwrap_or(launch.stack))
+            && self.has_path(capture.unwrap_or(launch.stack))
+            && self.is_in_phase(capture.unwrap_or(launch.stack), activity)
             && self.has_work(activity)
         {
             self.launches.insert(launch.session, launch.correlation);
@@ -233,8 +252,23 @@ impl Parts {
             && self.ranges.as_ref().is_none_or(|ranges| ranges.contain(launch.session, launch.correlation))
     }
 
-    fn has_stack(&self, stack: StackId) -> bool {
+    fn has_path(&self, stack: StackId) -> bool {
         self.stacks.as_ref().is_none_or(|stacks| stacks.contains(&stack))
+    }
+
+    /// Whether what the CPU did is selected by its stack.
+    fn has_stack(&self, stack: StackId) -> bool {
+        self.has_path(stack) && self.phases.as_ref().is_none_or(|phases| phases.stacks.contains(&stack))
+    }
+
+    /// Whether GPU work is in a phase that is selected.
+    fn is_in_phase(&self, stack: StackId, activity: &Activity) -> bool {
+        let Some(phases) = &self.phases else { return true };
+        let communicates = |name| self.communicating.contains(&(activity.session, name));
+        match activity.work {
+            Work::Kernel { name, .. } if communicates(name) => phases.communication,
+            _ => phases.stacks.contains(&stack),
+        }
     }
 
     /// Whether GPU work is selected, apart from its launch.
@@ -271,7 +305,7 @@ impl Parts {
 
     /// Whether an activity is selected. One without a launch has no thread and no stack.
     fn has_activity(&self, activity: &Activity) -> bool {
-        let by_launch = self.tids.is_some() || self.stacks.is_some() || self.ranges.is_some();
+        let by_launch = self.tids.is_some() || self.stacks.is_some() || self.ranges.is_some() || self.phases.is_some();
         let launched = || self.launches.contains(activity.session, activity.correlation);
         let node = || activity.graph_node == 0 || self.nodes.contains(&(activity.session, activity.graph_node));
         self.has_work(activity) && (!by_launch || (launched() && node()))
@@ -291,7 +325,10 @@ impl Parts {
             Event::Call(_) if !self.is_trace => self.has_memory(),
             Event::Tensor(_) | Event::TensorFreed(_) | Event::Shutdown(_) => self.has_memory(),
             Event::Switch(e) => cpu && thread(e.tid) && self.overlaps(e.start, e.end),
-            Event::Sync(e) => cpu && self.tids.is_none() && self.stacks.is_none() && self.overlaps(e.start, e.end),
+            Event::Sync(e) => {
+                let by_thread = self.tids.is_some() || self.stacks.is_some() || self.phases.is_some();
+                cpu && !by_thread && self.overlaps(e.start, e.end)
+            }
             // These have no thread and no time.
             Event::Hits(e) => cpu && self.tids.is_none() && !self.is_range() && self.has_stack(e.stack),
             // Those of other launches do no harm.

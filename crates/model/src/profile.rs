@@ -115,6 +115,8 @@ pub struct Profile {
     pub pauses: BTreeMap<(SessionId, u32), Pause>,
     /// The ledger.
     pub ledger: Ledger,
+    /// What the reader says about phases; for the whole recording.
+    pub phase_rules: String,
     /// Notes for the user.
     pub notes: Vec<String>,
 }

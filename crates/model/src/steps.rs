@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::event::ProcessId;
@@ -156,6 +157,50 @@ pub struct StepParts {
     pub busy_ns: u64,
     /// Time of each part, and its samples. Work is counted as far as it ran in the step.
     pub parts: BTreeMap<StepPart, (u64, u64)>,
+}
+
+/// Which step something belongs to: that of its thread. Threads without steps work for the one with most of their process.
+#[derive(Clone, Debug, Default)]
+pub struct StepIndex {
+    of_thread: FxHashMap<(ProcessId, u32), usize>,
+    of_process: FxHashMap<ProcessId, Vec<usize>>,
+}
+
+impl StepIndex {
+    /// Learns which threads have steps. `series` has the longest first.
+    pub fn new(series: &[Series]) -> Self {
+        let mut found = Self::default();
+        for (index, Series { process, tid, .. }) in series.iter().enumerate() {
+            found.of_thread.insert((*process, *tid), index);
+            found.of_process.entry(*process).or_default().push(index);
+        }
+        found
+    }
+
+    /// Returns the series of a process, longest first.
+    pub fn of_process(&self, process: ProcessId) -> Option<&[usize]> {
+        self.of_process.get(&process).map(Vec::as_slice)
+    }
+
+    /// Returns all processes with steps, and their series.
+    pub fn processes(&self) -> impl Iterator<Item = (ProcessId, &[usize])> {
+        self.of_process.iter().map(|(process, series)| (*process, series.as_slice()))
+    }
+
+    /// Whether a thread has steps of its own.
+    pub fn has_thread(&self, process: ProcessId, tid: u32) -> bool {
+        self.of_thread.contains_key(&(process, tid))
+    }
+
+    /// Returns the step of a thread at a time, as the index of its series and its own.
+    pub fn find(&self, series: &[Series], process: ProcessId, tid: u32, time: u64) -> Option<(usize, usize)> {
+        let own = self.of_thread.get(&(process, tid));
+        let of = *own.or_else(|| self.of_process.get(&process)?.first())?;
+        let steps = &series[of].steps;
+        let index = steps.partition_point(|step| step.start <= time).checked_sub(1)?;
+        let step = &steps[index];
+        (time < step.end || (!step.is_followed && time == step.end)).then_some((of, index))
+    }
 }
 
 impl Step {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use analysis::diff::{Change, Diff, Subject, Unit};
+use analysis::diff::{Change, Diff, StepsChange, Subject, Unit};
 use text::{
     short::shortened,
     units::{bytes, count, counted, time},
@@ -32,9 +32,15 @@ pub fn comparison(diff: &Diff, width: usize, rows: usize) -> String {
     if before > 1 || after > 1 {
         let _ = writeln!(text, "means of {before} and {after} recordings; * marks significant changes (95 %)\n");
     }
-    let all: Vec<&Change> = diff.totals.iter().collect();
-    table(&mut text, ("Totals", ""), &all, width, false);
-    if let Some(explained) = diff.explained() {
+    if (before, after) == (1, 1) && diff.steps.as_ref().is_some_and(|steps| steps.median.significant == Some(true)) {
+        text.push_str("* marks a median step that differs more than parts of a run do (95 %)\n\n");
+    }
+    let step = diff.steps.as_ref().map(|steps| &steps.median);
+    let all: Vec<&Change> = step.into_iter().chain(&diff.totals).collect();
+    let counts = if step.is_some() { "steps" } else { "" };
+    table(&mut text, ("Totals", counts), &all, width, false);
+    let of_steps = diff.steps.as_ref().and_then(StepsChange::sentence);
+    for explained in of_steps.into_iter().chain(diff.explained()) {
         for line in wrapped(&explained, width) {
             let _ = writeln!(text, "{line}");
         }
@@ -153,7 +159,14 @@ mod tests {
     }
 
     fn diff(changes: [(Subject, Vec<Change>); 1]) -> Diff {
-        Diff { recordings: (1, 1), filters: Vec::new(), totals: Vec::new(), explanation: None, changes: changes.into() }
+        Diff {
+            recordings: (1, 1),
+            filters: Vec::new(),
+            totals: Vec::new(),
+            steps: None,
+            explanation: None,
+            changes: changes.into(),
+        }
     }
 
     /// Check that what is new is marked, and that what has not changed, or only by chance, is left out.

@@ -40,23 +40,30 @@ pub fn run(options: &args::Diff) -> anyhow::Result<ExitCode> {
     let mut damaged = false;
     let mut runs = |paths: &[PathBuf]| -> anyhow::Result<Vec<Run>> {
         let run = |path: &PathBuf| {
-            let mut loaded = load(std::slice::from_ref(path), &options.filters, Find::Profile)?;
+            let mut loaded = load(std::slice::from_ref(path), &options.filters, Find::Steps)?;
             options.graph_stacks.apply(&mut loaded.profile);
             if loaded.damaged {
                 damaged = true;
                 loaded.profile.notes.iter().for_each(|note| say(format_args!("{}: {note}", path.display())));
             }
-            Ok(Run::of(&loaded.profile))
+            let mut run = Run::of(&loaded.profile);
+            run.add_steps(&loaded.profile, &mut || loaded.source.events(None))?;
+            Ok(run)
         };
         paths.iter().map(run).collect()
     };
     let mut diff = Diff::of(&runs(before)?, &runs(after)?);
-    let total = match options.fail_on {
-        args::FailOn::Wall => Total::Wall,
-        args::FailOn::Gpu => Total::Gpu,
-        args::FailOn::Cpu => Total::Cpu,
-    };
-    let above = limit.and_then(|limit| diff.above(total, limit));
+    let by_default = if diff.steps.is_some() { args::FailOn::Step } else { args::FailOn::Wall };
+    let fail_on = options.fail_on.unwrap_or(by_default);
+    if fail_on == args::FailOn::Step && diff.steps.is_none() {
+        bail!("--fail-on step: not all recordings have steps of the same place");
+    }
+    let above = limit.and_then(|limit| match fail_on {
+        args::FailOn::Step => diff.step_above(limit),
+        args::FailOn::Wall => diff.above(Total::Wall, limit),
+        args::FailOn::Gpu => diff.above(Total::Gpu, limit),
+        args::FailOn::Cpu => diff.above(Total::Cpu, limit),
+    });
     if let Some(path) = &options.output {
         let names = |side: &[PathBuf]| side.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
         let (before, after) = (names(before), names(after));

@@ -20,7 +20,7 @@ pub fn run(options: &args::Export) -> anyhow::Result<ExitCode> {
     let format = options.format.as_deref().map(format).transpose()?;
     let mut outputs = Outputs::open_as(format, &options.output, &[], User::behind_sudo().as_ref())?;
     let table = options.table.unwrap_or_default().0;
-    let find = if table == Table::Steps || outputs.show_steps() { Find::Steps } else { Find::Profile };
+    let find = if table == Table::Steps || outputs.has_steps() { Find::Outliers } else { Find::Profile };
     let mut loaded = load(&options.recordings, &options.filters, find)?;
     options.graph_stacks.apply(&mut loaded.profile);
     let status = loaded.status();

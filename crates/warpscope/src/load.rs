@@ -2,8 +2,11 @@
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
-use analysis::steps::Sequence;
-use anyhow::bail;
+use analysis::{
+    phases::{Phases, Rules},
+    steps::Sequence,
+};
+use anyhow::{Context, anyhow, bail};
 use model::{
     event::{Event, Loss, LossCause},
     filter::{Filter, Filters},
@@ -45,6 +48,8 @@ pub enum Find {
     Profile,
     /// The steps as well.
     Steps,
+    /// The same, and why some took longer than others.
+    Outliers,
 }
 
 /// Reads recordings as one, or a part of them. A damaged end is reported but does not fail the load; addresses without a name
@@ -56,20 +61,36 @@ pub fn load(paths: &[PathBuf], options: &args::Filters, find: Find) -> anyhow::R
 /// The same for recordings that are open.
 pub fn load_open(source: Recordings, options: &args::Filters, find: Find) -> anyhow::Result<Loaded> {
     let wanted = Wanted::parse(options)?;
-    let finds_steps = find == Find::Steps || wanted.selects();
+    let finds_steps = find != Find::Profile || wanted.selects();
     let _progress = Progress::begin(format!("reading {}", source.name()), Some(source.reading()));
     let mut sequence = finds_steps.then(Sequence::default);
     let (mut profile, damaged) = fold(&source, None, sequence.as_mut())?;
+    if let Some(path) = &options.phase_rules {
+        let rules = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Rules::new(&rules).with_context(|| format!("cannot use {}", path.display()))?;
+        profile.phase_rules = rules;
+    }
     let mut step_time = None;
     if let Some(sequence) = sequence.filter(|_| !profile.is_trace()) {
-        let steps = wanted.find(&profile, sequence, &mut || source.events(None))?;
+        let mut steps = wanted.find(&profile, sequence, &mut || source.events(None))?;
+        // A part has no summary of its steps.
+        if find == Find::Outliers && !wanted.selects() && !options.wanted(None).is_used() {
+            analysis::steps::explain(&profile, &mut steps, &mut || source.events(None))?;
+        }
         step_time = wanted.time(&steps, options, &profile)?;
         profile.steps = Some(steps);
     } else if wanted.selects() {
         bail!("a trace has no steps: --step needs a recording of `warpscope record`");
     }
     let mut filter = None;
-    let filters = options.wanted(step_time);
+    let mut filters = options.wanted(step_time);
+    if !filters.phase.is_empty() {
+        let of_phase = Phases::new(&profile)?.select(&filters.phase);
+        filters.of_phase = Some(of_phase.map_err(|known| match &known[..] {
+            [] => anyhow!("the recording has no GPU work, so it has no phases"),
+            known => anyhow!("the recording has no such phase; it has: {}", known.join(", ")),
+        })?);
+    }
     if filters.is_used() {
         filter = Filter::new(&filters, &profile, || source.read())?.map(Arc::new);
         let range = filters.range();

@@ -157,7 +157,7 @@ fn opened(name: &str, file: std::fs::File, selection: &Selection) -> anyhow::Res
         to,
         ..args::Filters::default()
     };
-    let loaded = load_open(Recordings::of(name.into(), file), &filters, Find::Steps)?;
+    let loaded = load_open(Recordings::of(name.into(), file), &filters, Find::Outliers)?;
     let (source, filter) = (loaded.source, loaded.filter);
     Ok(Opened { profile: loaded.profile, events: Box::new(move || source.events(filter.clone())) })
 }

@@ -74,7 +74,7 @@ fn page(paths: &[PathBuf], user: Option<&User>) -> anyhow::Result<Vec<u8>> {
 
 /// Returns the report of recordings.
 fn report(paths: &[PathBuf]) -> anyhow::Result<Vec<u8>> {
-    let loaded = load(paths, &args::Filters::default(), Find::Steps)?;
+    let loaded = load(paths, &args::Filters::default(), Find::Outliers)?;
     let _progress = Progress::begin("making the report".to_owned(), Some(loaded.source.reading()));
     let mut page = Vec::new();
     let view = outputs::view::default(&loaded.profile);

@@ -184,9 +184,9 @@ impl Outputs {
         Ok(())
     }
 
-    /// Whether one of the outputs shows steps.
-    pub fn show_steps(&self) -> bool {
-        self.outputs.iter().any(|output| output.format == Format::Html)
+    /// Whether one of the outputs has steps.
+    pub fn has_steps(&self) -> bool {
+        self.outputs.iter().any(|output| matches!(output.format, Format::Html | Format::Parquet))
     }
 
     /// Returns the path of the recording, if one is requested.

@@ -161,7 +161,7 @@ impl Recorded<'_> {
         self.style.shows_progress &= !command.runs();
         let end = End { time, status: command.status.map(ExitStatusExt::into_raw) };
         let (mut profile, complete) = self.style.finish(sink, end, &mut kept);
-        if !self.options.quiet || outputs.show_steps() {
+        if !self.options.quiet || outputs.has_steps() {
             profile.steps = steps::of_recording(&profile, &mut || outputs.events());
         }
         if recorded_nothing(&profile, command.status) {

@@ -21,7 +21,7 @@ const ROWS: usize = 20;
 /// Runs the command.
 pub fn run(options: &args::Report) -> anyhow::Result<ExitCode> {
     let needs_steps = options.by.is_none_or(|table| table.0 == Table::Steps);
-    let find = if needs_steps { Find::Steps } else { Find::Profile };
+    let find = if needs_steps { Find::Outliers } else { Find::Profile };
     let loaded = load(&options.recordings, &options.filters, find)?;
     let status = loaded.status();
     let Loaded { source, mut profile, filter, .. } = loaded;

@@ -128,7 +128,9 @@ pub fn of_recording<'e>(profile: &Profile, events: &mut dyn FnMut() -> io::Resul
             sequence.push(&launch);
         }
     }
-    analysis::steps::find(profile, sequence, &Choice::Loop, events).ok()
+    let mut steps = analysis::steps::find(profile, sequence, &Choice::Loop, events).ok()?;
+    analysis::steps::explain(profile, &mut steps, events).ok()?;
+    Some(steps)
 }
 
 /// Keeps the steps of the processes that are selected, and in the time that is selected.

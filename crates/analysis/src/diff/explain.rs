@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
+use text::{short::shortened, units::time};
 
 use super::{
     change::{Change, signed},
@@ -14,16 +15,16 @@ use super::{
 };
 
 /// A smaller relative change needs no explanation, unless it is significant.
-const SMALL: f64 = 0.01;
+pub(super) const SMALL: f64 = 0.01;
 /// Parts that are a smaller share of the difference do not explain it.
 const MINOR: f64 = 0.1;
 /// The most parts that are named.
 const MOST_PARTS: usize = 3;
 
-/// Which change explains the difference of the wall time.
+/// Which change explains the difference of the wall time, or of the median step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explanation {
-    /// The wall time after, less the wall time before, in nanoseconds.
+    /// The time after, less the time before, in nanoseconds.
     pub wall_ns: i64,
     /// The number of the GPU whose time is divided; absent if none worked on both sides.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,10 +61,21 @@ impl Explanation {
         let wall_ns = wall.difference();
         let gpu = busiest(before, after);
         let of = |subject: Subject| changes.get(&subject).into_iter().flatten();
-        let mut parts: Vec<Part> = match &gpu {
+        let parts: Vec<Part> = match &gpu {
             Some(gpu) => divided(before, after, gpu),
             None => of(Subject::Functions).chain(of(Subject::Waits)).map(Part::of).collect(),
         };
+        let kernels = of(Subject::Kernels).map(|row| (row.name.clone(), row.difference()));
+        Some(Self::of_parts(wall_ns, gpu, parts, kernels))
+    }
+
+    /// Names the parts that explain a difference. `kernels` are the changes of kernels, the largest first.
+    pub(super) fn of_parts(
+        wall_ns: i64,
+        gpu: Option<String>,
+        mut parts: Vec<Part>,
+        mut kernels: impl Iterator<Item = (String, i64)>,
+    ) -> Self {
         let explains = |part: &Part| {
             part.ns.signum() == wall_ns.signum()
                 && part.ns.unsigned_abs() as f64 >= MINOR * wall_ns.unsigned_abs() as f64
@@ -71,17 +83,40 @@ impl Explanation {
         parts.retain(explains);
         parts.sort_by_key(|part| std::cmp::Reverse(part.ns.unsigned_abs()));
         parts.truncate(MOST_PARTS);
-        for part in parts.iter_mut().filter(|part| part.name == BUSY) {
-            let alike = of(Subject::Kernels).find(|row| row.difference().signum() == part.ns.signum());
-            part.kernel = alike.map(|row| (row.name.clone(), row.difference()));
+        if let Some(busy) = parts.iter_mut().find(|part| part.name == BUSY) {
+            busy.kernel = kernels.find(|(_, ns)| ns.signum() == busy.ns.signum());
         }
-        Some(Self { wall_ns, gpu, parts })
+        Self { wall_ns, gpu, parts }
+    }
+}
+
+impl Explanation {
+    /// Says which changes explain the difference, if any do.
+    pub(super) fn reasons(&self) -> Option<String> {
+        let parts: Vec<String> = self.parts.iter().map(|part| part.said(self.gpu.as_deref())).collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
     }
 }
 
 impl Part {
     fn of(row: &Change) -> Self {
         Self { name: row.name.clone(), ns: row.difference(), kernel: None }
+    }
+
+    /// Says how it has changed.
+    fn said(&self, gpu: Option<&str>) -> String {
+        let (amount, more) = (time(self.ns.unsigned_abs()), if self.ns > 0 { "longer" } else { "shorter" });
+        let name = crate::names::printable(&self.name);
+        match (gpu, &self.kernel) {
+            (Some(gpu), Some((kernel, ns))) => {
+                let sign = if *ns > 0 { "+" } else { "-" };
+                let kernel = shortened(kernel, 60);
+                format!("GPU {gpu} was busy {amount} {more}, most in {kernel} ({sign}{})", time(ns.unsigned_abs()))
+            }
+            (Some(gpu), None) if self.name == BUSY => format!("GPU {gpu} was busy {amount} {more}"),
+            (Some(gpu), None) => format!("GPU {gpu} was idle {amount} {more}: {name}"),
+            (None, _) => format!("{amount} {more} in {name}"),
+        }
     }
 }
 

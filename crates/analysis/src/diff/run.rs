@@ -136,8 +136,25 @@ pub struct Run {
     pub(super) filters: Vec<String>,
     totals: [Amount; Total::ALL.len()],
     subjects: BTreeMap<Subject, Amounts>,
+    /// Its steps, if they were found.
+    pub(super) steps: Option<RunSteps>,
     /// How each GPU spent the wall time, by its label: the parts add up to the wall time.
     pub(super) gpus: BTreeMap<String, Amounts>,
+}
+
+/// The steps of a recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct RunSteps {
+    /// What they are steps of, without its line: lines move when code is changed.
+    pub(super) place: String,
+    /// Their durations in order, without those of the warm-up.
+    pub(super) times: Vec<u64>,
+    /// The GPU that worked most in them.
+    pub(super) gpu: String,
+    /// What it did in them, and what it waited for; their parts add up to the time from the first step to the last.
+    pub(super) parts: Amounts,
+    /// Its kernels in this time.
+    pub(super) kernels: Amounts,
 }
 
 /// The part of a GPU's time in which it worked.

@@ -1,7 +1,7 @@
 use std::slice;
 
 use super::{
-    run::{Amount, BUSY},
+    run::{Amount, BUSY, RunSteps},
     *,
 };
 
@@ -102,4 +102,78 @@ fn chance_is_not_significant() {
     let exact = Diff::of(&side([1_000; 3]), &side([1_000; 3]));
     assert_eq!(exact.changes[&Subject::Kernels][0].significant, Some(false));
     assert_eq!(exact.above(Total::Wall, 0.0), None);
+}
+
+/// A recording with steps of some microseconds, in which the GPU waited for `load` for some milliseconds in all.
+fn run_of_steps(place: &str, times: impl Iterator<Item = u64>, load: u64) -> Run {
+    let times: Vec<u64> = times.map(|us| us * 1_000).collect();
+    let whole: u64 = times.iter().sum();
+    let amount = |amount| Amount { amount, count: 0 };
+    let parts = [("load (data.py)", load * MS), (BUSY, whole - load * MS)];
+    let parts = parts.into_iter().map(|(name, ns)| (name.to_owned(), amount(ns))).collect();
+    let kernels = [("gemm".to_owned(), amount(whole - load * MS))].into();
+    let steps = RunSteps { place: place.to_owned(), times, gpu: "0".to_owned(), parts, kernels };
+    let mut made = run(whole / MS, &[]);
+    made.steps = Some(steps);
+    made
+}
+
+/// Check that recordings of different length are compared by their steps, and that this needs steps of the same place.
+#[test]
+fn steps_of_runs_of_different_length_compare() {
+    let times = |from: u64, count: u64| (0..count).map(move |step| from + step * 7 % 11 * 100);
+    let before = run_of_steps("train (train.py)", times(10_000, 100), 200);
+    let after = run_of_steps("train (train.py)", times(12_000, 33), 132);
+    let diff = Diff::of(slice::from_ref(&before), &[after]);
+    let steps = diff.steps.as_ref().expect("steps");
+    assert_eq!((steps.median.before_count, steps.median.after_count), (100, 33));
+    assert_eq!(steps.median.significant, Some(true));
+    let expected = "the median step of train (train.py) has become 2.00 ms longer (+19.0 %); in each, GPU 0 was idle 2.00 ms \
+                    longer: load (data.py)";
+    assert_eq!(steps.sentence().as_deref(), Some(expected));
+    assert!(diff.step_above(0.1).is_some() && diff.step_above(0.3).is_none());
+    assert_eq!(diff.above(Total::Wall, 0.0), None, "it ran for fewer steps");
+
+    let other = run_of_steps("evaluate (train.py)", times(12_000, 33), 132);
+    let diff = Diff::of(slice::from_ref(&before), &[other]);
+    assert_eq!((diff.steps.as_ref(), diff.step_above(0.0)), (None, None));
+    assert_eq!(Diff::of(slice::from_ref(&before), &[run(5, &[])]).steps, None);
+}
+
+/// Check that a change of the median step is not significant if parts of a run differ as much, and unknown with few steps.
+#[test]
+fn steps_that_drift_differ_by_chance() {
+    let drifting = |from: u64| run_of_steps("train", (0..100).map(|step| from + step * 100), 0);
+    let diff = Diff::of(&[drifting(10_000)], &[drifting(11_000)]);
+    let steps = diff.steps.as_ref().expect("steps");
+    assert_eq!((steps.median.significant, steps.sentence(), diff.step_above(0.0)), (Some(false), None, None));
+
+    let few = |us: u64| run_of_steps("train", (0..5).map(|_| us), 0);
+    let diff = Diff::of(&[few(10_000)], &[few(20_000)]);
+    let steps = diff.steps.as_ref().expect("steps");
+    assert_eq!(steps.median.significant, None);
+    assert!(steps.sentence().is_some_and(|text| text.ends_with("most in gemm (+10.0 ms)")), "{:?}", steps.sentence());
+    assert!(diff.step_above(0.5).is_some());
+
+    let same = Diff::of(&[few(10_000), few(10_000)], &[few(10_000), few(10_000)]);
+    assert_eq!(same.steps.and_then(|steps| steps.sentence()), None);
+}
+
+/// Check that few samples more in each step are chance.
+#[test]
+fn few_samples_explain_no_step() {
+    let side = |us: u64, samples| {
+        let mut run = run_of_steps("train", (0..30).map(|_| us), 0);
+        if let Some(steps) = &mut run.steps {
+            steps.parts.insert("parse (data.py)".to_owned(), Amount { amount: 10 * samples * MS, count: samples });
+            steps.parts.remove(BUSY);
+        }
+        run
+    };
+    let sentence = |samples| {
+        let diff = Diff::of(&[side(10_000, 2)], &[side(20_000, samples)]);
+        diff.steps.as_ref().and_then(StepsChange::sentence).expect("it is longer")
+    };
+    assert!(!sentence(5).contains("parse"), "{}", sentence(5));
+    assert!(sentence(32).contains("GPU 0 was idle 10.0 ms longer: parse (data.py)"), "{}", sentence(32));
 }

@@ -7,7 +7,8 @@ use super::{
     found::{BEGINS, Found, LEFT},
     levels::Level,
     order::{Next, Order},
-    sequence::{Pair, Threads},
+    sequence::Pair,
+    threads::Threads,
 };
 
 /// The launches of a step.

@@ -15,7 +15,6 @@ use super::{
     found::Found,
     levels::Level,
     measure::measure,
-    outliers,
     sequence::Sequence,
 };
 use crate::Events;
@@ -45,7 +44,6 @@ pub fn find<'a>(
     steps.series.sort_by_key(|series| (std::cmp::Reverse(series.steps.len()), series.process, series.tid));
     if !steps.series.is_empty() {
         measure(&mut steps.series, profile, events)?;
-        steps.outliers = outliers::find(profile, &steps.series, events)?;
     }
     Ok(steps)
 }

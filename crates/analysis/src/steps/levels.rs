@@ -114,7 +114,7 @@ pub fn levels(loops: &Loops) -> (Vec<Level>, Vec<usize>) {
         let level = Level {
             process: around.process,
             stack: loops.tree.stack(around.header),
-            depth: loops.tree.depth(around.header) as usize,
+            depth: depth(loops, around),
             iterations,
             threads: around.threads.max(1),
             within,
@@ -136,6 +136,16 @@ pub fn levels(loops: &Loops) -> (Vec<Level>, Vec<usize>) {
     processes.dedup();
     let steps = processes.iter().filter_map(|process| main(loops, &levels, *process)).collect();
     (levels, steps)
+}
+
+/// Returns the depth of the code that goes around: what a single line calls, one function after the other, does not go around
+/// itself.
+fn depth(loops: &Loops, around: &Loop) -> usize {
+    let header = loops.tree.depth(around.header) as usize;
+    let function = |site: &u32| loops.tree.site(*site).function;
+    let first = function(&around.header);
+    let is_called = first != 0 && around.body.iter().map(function).any(|other| other != 0 && other != first);
+    if is_called && header > 1 { header - 1 } else { header }
 }
 
 /// Returns the loop around a loop.

@@ -14,7 +14,7 @@ use model::{
     memory::Allocations,
     profile::Profile,
     ranks::is_communication,
-    steps::{Series, Step},
+    steps::{Series, Step, StepIndex},
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -40,7 +40,7 @@ pub fn measure<'a>(
                 causes.launch(launch, |cause| measuring.ran(cause));
             }
             Event::Activity(activity) => causes.activity(activity, |cause| measuring.ran(cause)),
-            Event::Sample(sample) if measuring.of_thread.contains_key(&(sample.process, sample.tid)) => {
+            Event::Sample(sample) if measuring.index.has_thread(sample.process, sample.tid) => {
                 let step = measuring.step(sample.process, sample.tid, sample.time);
                 if let Some((of, index)) = step.filter(|_| !profile.is_own_cost(sample.stack)) {
                     let cpu_ns = &mut measuring.series[of].steps[index].cpu_ns;
@@ -66,10 +66,7 @@ pub fn measure<'a>(
 struct Measuring<'a> {
     series: &'a mut [Series],
     process_of: FxHashMap<SessionId, ProcessId>,
-    /// The series of each thread.
-    of_thread: FxHashMap<(ProcessId, u32), usize>,
-    /// The series of each process, longest first. Threads without steps work for the longest.
-    of_process: FxHashMap<ProcessId, Vec<usize>>,
+    index: StepIndex,
     /// When the work of each step ended.
     ends: Vec<Vec<u64>>,
     busy: FxHashMap<ProcessId, Busy>,
@@ -105,17 +102,11 @@ struct Busy {
 
 impl<'a> Measuring<'a> {
     fn new(series: &'a mut [Series], profile: &Profile) -> Self {
-        let (mut of_thread, mut of_process) = (FxHashMap::default(), FxHashMap::<_, Vec<usize>>::default());
-        for (index, Series { process, tid, .. }) in series.iter().enumerate() {
-            of_thread.insert((*process, *tid), index);
-            of_process.entry(*process).or_default().push(index);
-        }
         let ends = series.iter().map(|series| vec![0; series.steps.len()]).collect();
         Self {
-            series,
             process_of: profile.sessions.iter().map(|(session, info)| (*session, info.process)).collect(),
-            of_thread,
-            of_process,
+            index: StepIndex::new(series),
+            series,
             ends,
             busy: FxHashMap::default(),
             communication: FxHashSet::default(),
@@ -126,16 +117,11 @@ impl<'a> Measuring<'a> {
 
     /// Returns the step that a thread launched in, as the index of its series and its own.
     fn step(&self, process: ProcessId, tid: u32, time: u64) -> Option<(usize, usize)> {
-        let own = self.of_thread.get(&(process, tid));
-        let of = *own.or_else(|| self.of_process.get(&process)?.first())?;
-        let steps = &self.series[of].steps;
-        let index = steps.partition_point(|step| step.start <= time).checked_sub(1)?;
-        let step = &steps[index];
-        (time < step.end || (!step.is_followed && time == step.end)).then_some((of, index))
+        self.index.find(self.series, process, tid, time)
     }
 
     fn wait(&mut self, wait: &Wait) {
-        let Some(of_process) = self.of_process.get(&wait.process) else { return };
+        let Some(of_process) = self.index.of_process(wait.process) else { return };
         let busy = self.busy.entry(wait.process).or_default();
         busy.waits.entry(wait.tid).or_default().push((wait.end, wait.start));
         busy.number_of_waits += 1;
@@ -149,7 +135,7 @@ impl<'a> Measuring<'a> {
 
     /// Adds an event about memory. Each step gets the most that was in use in it, which an event without a step before it may be.
     fn memory(&mut self, process: ProcessId, time: u64, event: &Event) {
-        if let Some([of]) = self.of_process.get(&process).map(Vec::as_slice) {
+        if let Some([of]) = self.index.of_process(process) {
             let steps = &mut self.series[*of].steps;
             let next = steps.partition_point(|step| step.start <= time);
             used(steps, self.in_step.entry(process).or_default(), next, || self.allocations.take_most(process));
@@ -183,7 +169,7 @@ impl<'a> Measuring<'a> {
             let end = &mut self.ends[of][index];
             *end = (*end).max(activity.end);
         }
-        let Some(of_process) = self.of_process.get(&process).filter(|_| activity.duration() > 0) else { return };
+        let Some(of_process) = self.index.of_process(process).filter(|_| activity.duration() > 0) else { return };
         let busy = self.busy.entry(process).or_default();
         let launched = joined.launch.map(|launch| (launch.time, launch.tid));
         busy.waiting.push(Ran { start: activity.start, end: activity.end, launched });
@@ -193,15 +179,16 @@ impl<'a> Measuring<'a> {
     }
 
     fn finish(mut self) {
-        for (process, of) in &self.of_process {
-            if let ([of], Some(in_step)) = (&of[..], self.in_step.get_mut(process)) {
+        for (process, of) in self.index.processes() {
+            if let ([of], Some(in_step)) = (of, self.in_step.get_mut(&process)) {
                 let steps = &mut self.series[*of].steps;
                 let all = steps.len();
-                used(steps, in_step, all + 1, || self.allocations.take_most(*process));
+                used(steps, in_step, all + 1, || self.allocations.take_most(process));
             }
         }
         for (process, busy) in &mut self.busy {
-            busy.count(busy.waiting.len(), &self.of_process[process], self.series, &self.ends);
+            let of_process = self.index.of_process(*process).unwrap_or_default();
+            busy.count(busy.waiting.len(), of_process, self.series, &self.ends);
         }
         for (series, ends) in self.series.iter_mut().zip(&self.ends) {
             series.steps.iter_mut().zip(ends).for_each(|(step, end)| step.end = until(step, *end));

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use model::event::{Launch, ProcessId, StackId};
 
-use super::sequence::Threads;
+use super::threads::Threads;
 
 /// How many launches of a thread wait for earlier ones.
 const WAITING: usize = 1 << 13;

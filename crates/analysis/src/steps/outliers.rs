@@ -12,18 +12,19 @@ use std::{
 
 use model::{
     profile::Profile,
-    steps::{Difference, Outlier, Series, Step, StepPart, StepParts},
+    steps::{Difference, Outlier, Series, Step, StepPart, StepParts, Steps},
 };
 use text::{
     short::{short, shortened},
     units::time,
 };
 
-use super::{parts::parts, summary::measured_of};
+use super::{
+    measured::{SLOWER, measured_of, median},
+    parts::parts,
+};
 use crate::{Events, idle::ThreadState};
 
-/// A step that takes longer than the median by this factor is an outlier.
-pub const SLOWER: f64 = 1.5;
 /// The most outliers that are explained: the slowest.
 const MOST: usize = 5;
 /// How many steps of about median length each of them is compared with, at least and at most.
@@ -36,7 +37,16 @@ const MOST_PARTS: usize = 3;
 const NAME: usize = 60;
 
 /// Explains the slowest steps of the threads that run the loop with most steps.
-pub fn find<'a>(
+pub fn explain<'a>(
+    profile: &Profile,
+    steps: &mut Steps,
+    events: &mut dyn FnMut() -> io::Result<Events<'a>>,
+) -> io::Result<()> {
+    steps.outliers = find(profile, &steps.series, events)?;
+    Ok(())
+}
+
+fn find<'a>(
     profile: &Profile,
     series: &[Series],
     events: &mut dyn FnMut() -> io::Result<Events<'a>>,
@@ -85,8 +95,7 @@ pub fn find<'a>(
 /// Returns the steps whose length is closest to the median, and the median.
 fn near_median(series: &Series) -> (Vec<Step>, u64) {
     let mut steps: Vec<Step> = measured_of(series).copied().collect();
-    steps.sort_by_key(Step::ns);
-    let median = steps.get(steps.len().saturating_sub(1) / 2).map_or(0, Step::ns);
+    let median = median(&steps.iter().map(Step::ns).collect::<Vec<_>>());
     steps.sort_by_key(|step| (step.ns().abs_diff(median), step.number));
     steps.retain(|step| step.ns() as f64 <= median as f64 * SLOWER);
     steps.truncate(COMPARED.1);
@@ -95,7 +104,7 @@ fn near_median(series: &Series) -> (Vec<Step>, u64) {
 }
 
 /// Returns the GPU that works most in the usual steps, of those that the process of a series uses.
-fn busiest(profile: &Profile, series: &Series, usual: &[BTreeMap<u32, StepParts>]) -> Option<u32> {
+pub fn busiest(profile: &Profile, series: &Series, usual: &[BTreeMap<u32, StepParts>]) -> Option<u32> {
     let is_own = |session| profile.sessions.get(session).is_some_and(|info| info.process == series.process);
     let own = profile.devices.iter().filter(|(_, info)| info.streams.iter().any(|(session, ..)| is_own(session)));
     let busy =

@@ -3,7 +3,10 @@
 use model::event::{Launch, ProcessId, StackId};
 use rustc_hash::FxHashMap;
 
-use super::order::{Next, Order};
+use super::{
+    order::{Next, Order},
+    threads::Threads,
+};
 
 /// The most different successions. A program with more has no loop that anyone would recognise.
 const MOST_PAIRS: usize = 1 << 20;
@@ -88,38 +91,6 @@ impl Sequence {
 
     /// Returns the first launches of each thread, as numbers of pairs.
     pub(super) fn kept(&self) -> impl Iterator<Item = &[u32]> {
-        self.threads.all.iter().map(|thread| &thread.kept[..])
-    }
-}
-
-/// Something of each thread, of which the last one used is found at once.
-#[derive(Debug, Default)]
-pub(super) struct Threads<T> {
-    numbers: FxHashMap<(ProcessId, u32), usize>,
-    all: Vec<T>,
-    last: Option<((ProcessId, u32), usize)>,
-}
-
-impl<T: Default> Threads<T> {
-    #[inline]
-    pub(super) fn get(&mut self, process: ProcessId, tid: u32) -> &mut T {
-        let key = (process, tid);
-        let number = match self.last {
-            Some((last, number)) if last == key => number,
-            _ => {
-                let next = self.all.len();
-                let number = *self.numbers.entry(key).or_insert(next);
-                if number == next {
-                    self.all.push(T::default());
-                }
-                self.last = Some((key, number));
-                number
-            }
-        };
-        &mut self.all[number]
-    }
-
-    pub(super) fn into_all(self) -> impl Iterator<Item = T> {
-        self.all.into_iter()
+        self.threads.all().iter().map(|thread| &thread.kept[..])
     }
 }

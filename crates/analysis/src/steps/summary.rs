@@ -12,12 +12,11 @@ use text::{
     units::{counted, time},
 };
 
-use super::outliers;
+use super::{
+    measured::{SLOWER, measured_of, median, percentile, warm_up_of},
+    outliers,
+};
 
-/// The first steps belong to the warm-up while they take longer than the median by this factor.
-const SLOWER: f64 = 1.5;
-/// At most this part of the steps is warm-up.
-const MOST_WARM_UP: usize = 4;
 /// Other loops that are named.
 const MOST_LEVELS: usize = 10;
 /// The length of a place in a sentence, where it can be shortened to that.
@@ -122,7 +121,7 @@ impl StepSummary {
         for series in &all {
             warm_up += warm_up_of(series) as u64;
             let of_series: Vec<&Step> = measured_of(series).collect();
-            let limit = median(&of_series.iter().map(|step| step.ns()).collect::<Vec<_>>()) as f64 * outliers::SLOWER;
+            let limit = median(&of_series.iter().map(|step| step.ns()).collect::<Vec<_>>()) as f64 * SLOWER;
             slow += of_series.iter().filter(|step| step.ns() as f64 > limit).count() as u64;
             measured.extend(of_series.into_iter().map(|step| (*series, step)));
         }
@@ -198,31 +197,6 @@ impl StepOutlier {
         let begin = format!("step {}: {:.1} times the median", self.step.step, self.times);
         (!parts.is_empty()).then(|| format!("{begin}; {}", parts.join("; ")))
     }
-}
-
-/// Returns the steps that count: not those of the warm-up, and not those after which the loop was left.
-pub fn measured_of(series: &Series) -> impl Iterator<Item = &Step> {
-    series.steps[warm_up_of(series)..].iter().filter(|step| step.is_followed)
-}
-
-/// Returns the number of first steps that are slower than the others.
-pub fn warm_up_of(series: &Series) -> usize {
-    let followed: Vec<u64> = series.steps.iter().filter(|step| step.is_followed).map(Step::ns).collect();
-    let limit = median(&followed) as f64 * SLOWER;
-    let first = series.steps.iter().take_while(|step| step.is_followed && step.ns() as f64 > limit).count();
-    first.min(series.steps.len() / MOST_WARM_UP)
-}
-
-fn median(values: &[u64]) -> u64 {
-    percentile(values, 50)
-}
-
-/// Returns the smallest value that is not exceeded by this part of the values; 0 if there are none.
-fn percentile(values: &[u64], percent: usize) -> u64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable();
-    let rank = (sorted.len() * percent).div_ceil(100);
-    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -10,12 +10,53 @@ use crate::calls::{libraries::Libraries, named::Named, tracer::Tracer, wanted::W
 const NVTX: &str = "nvtx:";
 
 /// A function or an NVTX range, and how long it may take.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Slow {
     /// What is measured.
     pub what: Measured,
-    /// The limit, in nanoseconds.
-    pub limit_ns: u64,
+    /// The limit.
+    pub limit: Limit,
+}
+
+/// How long something may take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Limit {
+    /// Nanoseconds.
+    Ns(u64),
+    /// A multiple of the median of recent ones.
+    Median(f64),
+}
+
+/// How many recent durations the median is of, and how many it needs at least.
+const RECENT: (usize, usize) = (64, 20);
+/// The median is computed again after this many.
+const EACH: u64 = 8;
+
+/// What something usually takes.
+#[derive(Debug, Default)]
+pub struct Usual {
+    recent: Vec<u64>,
+    seen: u64,
+    median: Option<u64>,
+}
+
+impl Usual {
+    /// Adds a duration. Returns the median of those before it, if there are enough.
+    pub fn add(&mut self, ns: u64) -> Option<u64> {
+        let is_due = self.median.is_none() || self.seen.is_multiple_of(EACH);
+        if is_due && self.recent.len() >= RECENT.1 {
+            let mut sorted = self.recent.clone();
+            let middle = sorted.len() / 2;
+            self.median = Some(*sorted.select_nth_unstable(middle).1);
+        }
+        if self.recent.len() < RECENT.0 {
+            self.recent.push(ns);
+        } else {
+            self.recent[self.seen as usize % RECENT.0] = ns;
+        }
+        self.seen += 1;
+        self.median
+    }
 }
 
 /// What is measured.
@@ -30,16 +71,20 @@ pub enum Measured {
 }
 
 impl Slow {
-    /// Parses `LIBRARY:FUNCTION > TIME`, `FUNCTION > TIME` for a function of `program` or of CUDA, or `nvtx:NAME > TIME`.
+    /// Parses `LIBRARY:FUNCTION > TIME`, `FUNCTION > TIME` for a function of `program` or of CUDA, or `nvtx:NAME > TIME`. The time may
+    /// be a multiple of the median: `1.5x median`.
     pub fn parse(text: &str, program: &str) -> anyhow::Result<Self> {
         let expected =
             || format!("--on-slow expects 'FUNCTION > TIME', such as 'cudaDeviceSynchronize > 200ms', not '{text}'");
         // C++ names contain this sign too.
         let (what, limit) = text.rsplit_once('>').with_context(expected)?;
         let (what, limit) = (what.trim(), limit.trim());
-        let limit_ns = units::parse_time(limit).filter(|ns| ns.is_finite() && *ns > 0.0);
-        let limit_ns =
-            limit_ns.with_context(|| format!("--on-slow: '{limit}' is not a time such as 200ms or 2s"))? as u64;
+        let times = limit.strip_suffix("median").and_then(|rest| rest.trim().strip_suffix('x'));
+        let times = times.and_then(|times| times.parse().ok()).filter(|times: &f64| times.is_finite() && *times > 1.0);
+        let ns = units::parse_time(limit).filter(|ns| ns.is_finite() && *ns > 0.0);
+        let limit = times.map(Limit::Median).or(ns.map(|ns| Limit::Ns(ns as u64))).with_context(|| {
+            format!("--on-slow: '{limit}' is not a time such as 200ms or 2s, nor a multiple such as '1.5x median'")
+        })?;
         if what.is_empty() {
             bail!(expected());
         }
@@ -51,7 +96,7 @@ impl Slow {
             None if cuda::call(what).is_some() => Measured::Cuda(what.to_owned()),
             None => Measured::Function(Named::of(program, what)?),
         };
-        Ok(Self { what, limit_ns })
+        Ok(Self { what, limit })
     }
 
     /// Returns the function as the user wrote it.
@@ -117,20 +162,40 @@ mod tests {
             Measured::Cuda(name) => ("cuda".into(), name.clone()),
             Measured::Range(name) => ("nvtx".into(), name.clone()),
         };
-        for (text, expected, limit_ns) in [
-            ("step > 200ms", ("/bin/app", "step"), 200_000_000),
-            ("step>1.5s", ("/bin/app", "step"), 1_500_000_000),
-            ("libfoo:f<int> > 10us", ("libfoo", "f<int>"), 10_000),
-            ("cudaDeviceSynchronize > 1ms", ("cuda", "cudaDeviceSynchronize"), 1_000_000),
-            ("ns::f > 1ms", ("/bin/app", "ns::f"), 1_000_000),
-            ("nvtx:train step > 1ms", ("nvtx", "train step"), 1_000_000),
+        let ns = |ns| Limit::Ns(ns);
+        for (text, expected, limit) in [
+            ("step > 200ms", ("/bin/app", "step"), ns(200_000_000)),
+            ("step>1.5s", ("/bin/app", "step"), ns(1_500_000_000)),
+            ("libfoo:f<int> > 10us", ("libfoo", "f<int>"), ns(10_000)),
+            ("cudaDeviceSynchronize > 1ms", ("cuda", "cudaDeviceSynchronize"), ns(1_000_000)),
+            ("ns::f > 1ms", ("/bin/app", "ns::f"), ns(1_000_000)),
+            ("nvtx:train step > 1ms", ("nvtx", "train step"), ns(1_000_000)),
+            ("nvtx:step > 1.5x median", ("nvtx", "step"), Limit::Median(1.5)),
+            ("step > 2 x median", ("/bin/app", "step"), Limit::Median(2.0)),
         ] {
             let slow = parse(text);
             assert_eq!(library(&slow), (expected.0.to_owned(), expected.1.to_owned()), "{text}");
-            assert_eq!(slow.limit_ns, limit_ns, "{text}");
+            assert_eq!(slow.limit, limit, "{text}");
         }
-        for text in ["step", "step > fast", "> 3s", "step > -1s", "step > 0ms", "lib: > 1s"] {
+        for text in
+            ["step", "step > fast", "> 3s", "step > -1s", "step > 0ms", "lib: > 1s", "f > 1x median", "f > median"]
+        {
             assert!(Slow::parse(text, "/bin/app").is_err(), "{text}");
         }
+    }
+
+    /// Check that what is usual is the median of recent durations, once there are enough, and that it follows changes.
+    #[test]
+    fn the_median_is_of_recent_ones() {
+        let mut usual = Usual::default();
+        let medians: Vec<Option<u64>> = (0..40).map(|n| usual.add(if n % 4 == 0 { 90 } else { 10 })).collect();
+        assert!(
+            medians[..20].iter().all(Option::is_none) && medians[20..].iter().all(|m| *m == Some(10)),
+            "{medians:?}"
+        );
+        for _ in 0..80 {
+            usual.add(30);
+        }
+        assert_eq!(usual.add(500), Some(30));
     }
 }

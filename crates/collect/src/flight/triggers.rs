@@ -8,10 +8,21 @@ use model::{
 };
 use text::names::printable;
 
-use super::{slow::Slow, work::Work, xid::Xids};
+use super::{
+    slow::{Limit, Slow, Usual},
+    work::Work,
+    xid::Xids,
+};
 
 /// The most distinct names of processes and ranges that are remembered, for messages.
 const MOST_NAMES: usize = 1 << 16;
+
+/// A function or range that is measured.
+struct Watched {
+    name: String,
+    limit: Limit,
+    usual: Usual,
+}
 
 /// Everything that may be a reason for a dump.
 pub struct Triggers {
@@ -21,10 +32,10 @@ pub struct Triggers {
     pub work: Work,
     slow: Vec<Slow>,
     xids: Option<Xids>,
-    /// The measured functions, with their limit.
-    functions: BTreeMap<FunctionId, (String, u64)>,
-    /// The measured NVTX ranges, with their limit.
-    ranges: HashMap<(SessionId, u32), (String, u64)>,
+    /// The functions that are measured.
+    functions: BTreeMap<FunctionId, Watched>,
+    /// The NVTX ranges that are measured.
+    ranges: HashMap<(SessionId, u32), Watched>,
     processes: HashMap<ProcessId, (u32, String)>,
     sessions: HashMap<SessionId, ProcessId>,
 }
@@ -61,23 +72,22 @@ impl Triggers {
             }
             Event::Function(function) => {
                 if let Some(slow) = self.slow.iter().find(|slow| slow.is_function(&function.name)) {
-                    self.functions.insert(function.id, (function.name.clone(), slow.limit_ns));
+                    self.functions.insert(function.id, Watched::new(&function.name, slow));
                 }
             }
             Event::Call(call) => {
-                let (name, limit) = self.functions.get(&call.function)?;
-                return slow(name, call.duration()?, *limit, call.end);
+                return self.functions.get_mut(&call.function)?.took(call.duration()?, call.end);
             }
             Event::RangeName(range) => {
                 if let Some(slow) = self.slow.iter().find(|slow| slow.is_range(&range.name))
                     && self.ranges.len() < MOST_NAMES
                 {
-                    self.ranges.insert((range.session, range.id), (range.name.clone(), slow.limit_ns));
+                    self.ranges.insert((range.session, range.id), Watched::new(&range.name, slow));
                 }
             }
             Event::Range(range) if !range.mark => {
-                let (name, limit) = self.ranges.get(&(range.session, range.path))?;
-                return slow(name, range.end.saturating_sub(range.start), *limit, range.end);
+                let watched = self.ranges.get_mut(&(range.session, range.path))?;
+                return watched.took(range.end.saturating_sub(range.start), range.end);
             }
             _ => {}
         }
@@ -101,7 +111,7 @@ impl Triggers {
     }
 
     fn is_watched(&self, slow: &Slow) -> bool {
-        self.functions.values().any(|(known, _)| slow.is_function(known))
+        self.functions.values().any(|known| slow.is_function(&known.name))
     }
 
     /// Returns notes about what is not watched.
@@ -128,10 +138,23 @@ impl Triggers {
     }
 }
 
-fn slow(name: &str, took: u64, limit: u64, end: u64) -> Option<Reason> {
-    let text = || {
-        let (took, limit) = (took as f64 / 1e6, limit as f64 / 1e6);
-        format!("{} took {took:.1} ms, longer than {limit} ms", printable(name))
-    };
-    (took > limit).then(|| Reason { time: end, kind: DumpReason::Slow, text: text() })
+impl Watched {
+    fn new(name: &str, slow: &Slow) -> Self {
+        Self { name: name.to_owned(), limit: slow.limit, usual: Usual::default() }
+    }
+
+    /// Returns the reason for a dump, if it took too long.
+    fn took(&mut self, took: u64, end: u64) -> Option<Reason> {
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let limit = match self.limit {
+            Limit::Ns(limit) => (took > limit).then(|| format!("longer than {} ms", ms(limit)))?,
+            Limit::Median(times) => {
+                let median = self.usual.add(took)?;
+                let is_slow = took as f64 > median as f64 * times;
+                is_slow.then(|| format!("more than {times} times the median of {:.3} ms", ms(median)))?
+            }
+        };
+        let text = format!("{} took {:.1} ms, {limit}", printable(&self.name), ms(took));
+        Some(Reason { time: end, kind: DumpReason::Slow, text })
+    }
 }

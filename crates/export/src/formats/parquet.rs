@@ -14,6 +14,7 @@ use analysis::{
     Events,
     flame_tree::View,
     names::{self, SessionKernels},
+    steps::warm_up_of,
     user_code::UserCode,
     waits,
 };
@@ -24,6 +25,7 @@ use model::{
     event::{Switch, Sync, Wait, Work},
     profile::Profile,
     ranges::RangedLaunches,
+    steps::{Series, StepIndex},
 };
 use schema::Tables;
 use table::Cell;
@@ -61,6 +63,7 @@ pub fn write<'a>(
         own: HashSet::new(),
         user_code: UserCode::new(profile),
         reader: Reader::for_second_pass(profile),
+        steps: StepIndex::new(profile_steps(profile)),
     };
     each_moment(view, events, |moment| writer.moment(&moment))?;
     writer.profile()?;
@@ -83,6 +86,7 @@ struct Recorded<'a, 'b> {
     own: HashSet<StackId>,
     user_code: UserCode<'a>,
     reader: Reader,
+    steps: StepIndex,
 }
 
 /// What the columns `process`, `pid` and `rank` of a process contain.
@@ -165,7 +169,9 @@ impl Recorded<'_, '_> {
         let time = |time: u64| Cell::from(timed.then_some(time));
         let device = self.profile.device(activity.session, activity.device);
         let node = (activity.graph_node != 0).then_some(activity.graph_node);
-        let place: [Cell<'_>; 16] = [
+        let series = profile_steps(self.profile);
+        let step = launch.and_then(|launch| self.steps.find(series, process, launch.tid, launch.time));
+        let place: [Cell<'_>; 18] = [
             self.recording.as_str().into(),
             owner.process.into(),
             owner.pid.into(),
@@ -182,6 +188,8 @@ impl Recorded<'_, '_> {
             stack.into(),
             range.into(),
             node.into(),
+            step.map(|(of, index)| series[of].steps[index].number).into(),
+            step.map(|(of, _)| series[of].tid).into(),
         ];
         match activity.work {
             Work::Kernel { name, grid, block, registers, shared_memory } => {
@@ -396,6 +404,36 @@ impl Recorded<'_, '_> {
             let [label, name, uuid] = texts;
             self.tables.devices.row(&[recording, (*number).into(), label, name, uuid, info.busy_ns.into()])?;
         }
+        for series in profile_steps(profile) {
+            let (owner, warm_up) = (self.owner(series.process), warm_up_of(series));
+            for (index, step) in series.steps.iter().enumerate() {
+                let work = &step.work;
+                self.tables.steps.row(&[
+                    recording,
+                    owner.process.into(),
+                    owner.pid.into(),
+                    owner.rank.into(),
+                    series.tid.into(),
+                    step.number.into(),
+                    step.start.into(),
+                    step.end.into(),
+                    series.place.as_str().into(),
+                    u32::from(index < warm_up).into(),
+                    u32::from(step.is_followed).into(),
+                    step.busy_ns.into(),
+                    step.launching_ns.into(),
+                    step.waiting_ns.into(),
+                    work.kernel_ns.into(),
+                    work.communication_ns.into(),
+                    work.copy_ns.into(),
+                    work.copy_bytes.into(),
+                    step.cpu_ns.into(),
+                    step.memory_bytes.into(),
+                    work.launches.into(),
+                    work.kernels.into(),
+                ])?;
+            }
+        }
         for (name, count) in tables::ledger_counts(profile)? {
             self.tables.ledger.row(&[recording, name.as_str().into(), count.into()])?;
         }
@@ -415,6 +453,11 @@ impl Recorded<'_, '_> {
             Some(notes.as_str()).filter(|notes| !notes.is_empty()).into(),
         ])
     }
+}
+
+/// Returns the steps of a profile.
+fn profile_steps(profile: &Profile) -> &[Series] {
+    profile.steps.as_ref().map_or(&[], |steps| &steps.series)
 }
 
 /// A kind of memory; numbers as in `CUpti_ActivityMemoryKind`.

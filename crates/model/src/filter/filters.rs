@@ -1,5 +1,9 @@
 //! What is selected.
 
+use std::collections::HashSet;
+
+use crate::event::StackId;
+
 /// What selects a part of a recording, as the options of the command line. Those of different kinds must all match; of one
 /// that is repeated, any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +26,10 @@ pub struct Filters {
     pub path: Vec<String>,
     /// Patterns for the names of NVTX ranges.
     pub nvtx: Vec<String>,
+    /// Names of phases.
+    pub phase: Vec<String>,
+    /// What belongs to them.
+    pub of_phase: Option<PhaseSelection>,
     /// What was given for the step whose time is selected.
     pub step: Vec<String>,
     /// The time of that step.
@@ -32,6 +40,17 @@ pub struct Filters {
     pub to: Option<String>,
 }
 
+/// What belongs to some phases: GPU work by its stack, unless its kernel communicates.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PhaseSelection {
+    /// Their stacks.
+    pub stacks: HashSet<StackId>,
+    /// Communication is one of them.
+    pub communication: bool,
+    /// Names of kernels that communicate.
+    pub communicating: HashSet<String>,
+}
+
 impl Filters {
     /// Whether any is given.
     pub fn is_used(&self) -> bool {
@@ -40,7 +59,7 @@ impl Filters {
 
     /// Returns those that are given, as on the command line.
     pub fn given(&self) -> Vec<String> {
-        let Self { pid, comm, rank, tid, device, stream, kernel, path, nvtx, step, step_time: _, from, to } = self;
+        let Self { pid, comm, rank, tid, device, stream, kernel, path, nvtx, phase, step, from, to, .. } = self;
         let numbers = |numbers: &[u32]| numbers.iter().map(u32::to_string).collect::<Vec<_>>();
         let all = [
             ("pid", numbers(pid)),
@@ -52,6 +71,7 @@ impl Filters {
             ("kernel", kernel.clone()),
             ("path", path.clone()),
             ("nvtx", nvtx.clone()),
+            ("phase", phase.clone()),
             ("step", step.clone()),
             ("from", from.iter().cloned().collect()),
             ("to", to.iter().cloned().collect()),

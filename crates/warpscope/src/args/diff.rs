@@ -9,14 +9,16 @@ use super::{Filters, Form, GraphStacks};
 /// `diff`
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Compares wall time, GPU time by kernel and by path of user code, the idle time of GPUs by cause,
-CPU time by function and by line, waits, copies, and GPU memory at its peak. Says which change
-explains the difference of the wall time. With several recordings on both sides, changes that are
-larger than the differences between runs are marked (Welch's t-test, 95 %).
+    after_help = "Compares the median step of the program's loop, wall time, GPU time by kernel and by path of user
+code, the idle time of GPUs by cause, CPU time by function and by line, waits, copies, and GPU
+memory at its peak. Says which change explains the difference of the median step and of the wall
+time. With several recordings on both sides, changes that are larger than the differences between
+runs are marked (Welch's t-test, 95 %). With one, the median step is marked if it has changed by more
+than parts of the run that follow each other differ.
 
 Exit status: 0; with --fail-above, 3 if the time that --fail-on selects has increased by more than
-PERCENT and, with several recordings on both sides, significantly. The wall time of one run differs
-from that of the next by some percent: record several times.
+PERCENT and, where that is known, significantly. The wall time of one run differs from that of the
+next by some percent: record several times.
 
 Examples:
   warpscope diff before.wscope after.wscope
@@ -32,12 +34,13 @@ pub struct Diff {
     /// All recordings after the change.
     #[arg(last = true, value_name = "AFTER")]
     pub after: Vec<PathBuf>,
-    /// Exit with status 3 if the wall time has increased by more than PERCENT.
+    /// Exit with status 3 if the median step, or else the wall time, has increased by more than PERCENT.
     #[arg(long, value_name = "PERCENT")]
     pub fail_above: Option<String>,
-    /// With --fail-above, the time to check: wall (from start to end), gpu (all kernels, copies and memsets) or cpu.
-    #[arg(long, value_name = "TIME", value_enum, default_value_t, requires = "fail_above")]
-    pub fail_on: FailOn,
+    /// With --fail-above, the time to check: step (the median step; the default if all recordings have steps of the same loop), wall
+    /// (from start to end; otherwise the default), gpu (all kernels, copies and memsets) or cpu.
+    #[arg(long, value_name = "TIME", value_enum, requires = "fail_above")]
+    pub fail_on: Option<FailOn>,
     /// Write a page for the browser (.html): tables, and a flame graph of the differences.
     #[arg(short, long, value_name = "FILE", conflicts_with = "json")]
     pub output: Option<PathBuf>,
@@ -59,10 +62,10 @@ pub struct Diff {
 }
 
 /// Which time a comparison checks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum FailOn {
     // Not doc comments: clap would print each option in two lines.
-    #[default]
+    Step,
     Wall,
     Gpu,
     Cpu,

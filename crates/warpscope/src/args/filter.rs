@@ -1,5 +1,7 @@
 //! The options that select a part of a recording.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use model::filter;
 
@@ -36,6 +38,12 @@ pub struct Filters {
     /// Include only GPU work launched inside an NVTX range whose name matches PATTERN; requires `record --nvtx`.
     #[arg(long, value_name = "PATTERN")]
     pub nvtx: Vec<String>,
+    /// Include only what belongs to a phase, one of those that `report --by phases` lists; may be repeated.
+    #[arg(long, value_name = "PHASE")]
+    pub phase: Vec<String>,
+    /// Read more rules for phases from FILE: in each line PHASE FUNCTION [SOURCE].
+    #[arg(long, value_name = "FILE")]
+    pub phase_rules: Option<PathBuf>,
     /// Include only what happened in one step of the program's loop: its number, or `slowest`. Otherwise, what steps are: the calls
     /// of a function (`Trainer.training_step`, `step (sgd.py:*)`), or NVTX ranges (`nvtx:iteration`). May be given twice.
     #[arg(long, value_name = "STEP", conflicts_with_all = ["from", "to"])]
@@ -49,10 +57,28 @@ pub struct Filters {
 }
 
 impl Filters {
-    /// Returns what they select, with the time of the step, if one is selected. Otherwise `--step` only says what steps are.
+    /// Returns what they select, with the time of the step, if one is selected. Otherwise `--step` only says what steps are. What
+    /// belongs to phases is not known here.
     pub fn wanted(&self, step_time: Option<(u64, u64)>) -> filter::Filters {
-        let Self { pid, comm, rank, tid, device, stream, kernel, path, nvtx, step, from, to } = self.clone();
+        let Self { pid, comm, rank, tid, device, stream, kernel, path, nvtx, phase, step, from, to, .. } = self.clone();
         let step = if step_time.is_some() { step } else { Vec::new() };
-        filter::Filters { pid, comm, rank, tid, device, stream, kernel, path, nvtx, step, step_time, from, to }
+        let of_phase = None;
+        filter::Filters {
+            pid,
+            comm,
+            rank,
+            tid,
+            device,
+            stream,
+            kernel,
+            path,
+            nvtx,
+            phase,
+            of_phase,
+            step,
+            step_time,
+            from,
+            to,
+        }
     }
 }

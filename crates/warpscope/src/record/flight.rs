@@ -75,7 +75,7 @@ impl Place {
         let mut sink = Recording::new(file, path).inspect_err(|_| outputs.remove_recording())?;
         cut.events(|event: &Event| sink.push(event));
         let (mut profile, recorded) = self.style.finish(sink, cut.end, &mut kept);
-        if !self.quiet || outputs.show_steps() {
+        if !self.quiet || outputs.has_steps() {
             profile.steps = steps::of_recording(&profile, &mut || outputs.events());
         }
         let flames = Flames::new(&profile);

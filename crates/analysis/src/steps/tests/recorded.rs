@@ -1,5 +1,7 @@
 //! Steps of a recording, from its events.
 
+use std::io;
+
 use model::{
     event::{
         Activity, Direction, Event, Frame, FrameKind, KernelName, Launch, Mapping, NamedFrame, Origin, PointId,
@@ -11,7 +13,8 @@ use model::{
     steps::{Difference, Outlier, StepPart, Steps},
 };
 
-use super::super::{Choice, Sequence, find, is_function};
+use super::super::{Choice, Sequence, explain, find, is_function};
+use crate::Events;
 
 const STEPS: u64 = 10;
 const LENGTH: u64 = 1_000;
@@ -146,7 +149,10 @@ fn steps_with(choice: &Choice<'_>, slow: Option<u64>) -> Steps {
         }
     }
     let profile: Profile = fold.finish();
-    find(&profile, sequence, choice, &mut || Ok(Box::new(events(slow).into_iter()))).expect("events can be read")
+    let mut events = || -> io::Result<Events<'_>> { Ok(Box::new(events(slow).into_iter())) };
+    let mut found = find(&profile, sequence, choice, &mut events).expect("events can be read");
+    explain(&profile, &mut found, &mut events).expect("events can be read");
+    found
 }
 
 /// Check what steps are made of: the work that they launched, also in another thread, and the time in which any of it ran.
@@ -214,4 +220,68 @@ fn a_slow_step_is_explained() {
         let waiting: Vec<u64> = found.series[0].steps.iter().map(|step| step.waiting_ns).collect();
         assert_eq!((waiting[5], waiting.iter().sum()), (2 * LENGTH - 5, 2 * LENGTH - 5));
     }
+}
+
+/// A program whose launches are made by these functions, one after the other, each called by `main` at the same line; threads beside the
+/// main one launch once.
+fn events_of_calls(functions: &[&str], helpers: u32) -> Vec<Event> {
+    let process = ProcessId(1);
+    let exec = (Origin::Exec, ProcessId(0));
+    let mut events = vec![
+        Event::Process(Process { id: process, parent: exec.1, origin: exec.0, pid: 70, time: 1, comm: "app".into() }),
+        Event::Session(Session { id: SessionId(1), process, cupti: 1, driver: 1 }),
+    ];
+    let python = |name: &str| NamedFrame {
+        kind: FrameKind::Python,
+        name: format!("{name} (infer.py:77)").into(),
+        module: "/home/me/infer.py".into(),
+    };
+    for (number, name) in (0..).zip(["main"].iter().chain(functions)) {
+        let names = vec![python(name)];
+        // Those of Python belong to no process.
+        events.push(Event::Symbol(Symbol { process: ProcessId(0), frame: Frame::Python(number), since: 0, names }));
+        let frames = if number == 0 { vec![] } else { vec![Frame::Python(number), Frame::Python(0)] };
+        let id = StackId(u64::from(number) + 1);
+        events.push(Event::Stack(Stack { id, process, time: 1, frames, end: StackEnd::Whole }));
+    }
+    let mut correlation = 0;
+    let mut launch = |tid, number: u64| {
+        correlation += 1;
+        let (session, stack, time) = (SessionId(1), StackId(number + 2), 1_000 + u64::from(correlation));
+        Event::Launch(Launch { session, correlation, process, tid, time, stack, ..Launch::default() })
+    };
+    for _ in 0..STEPS {
+        events.extend((0..functions.len() as u64).map(|number| launch(MAIN, number)));
+    }
+    events.extend((0..helpers).map(|helper| launch(HELPER + helper, 0)));
+    events
+}
+
+fn steps_of_calls(functions: &[&str], helpers: u32) -> Steps {
+    let (mut fold, mut sequence) = (Fold::new(), Sequence::default());
+    let events = events_of_calls(functions, helpers);
+    for event in &events {
+        fold.push(event);
+        if let Event::Launch(launch) = event {
+            sequence.push(launch);
+        }
+    }
+    find(&fold.finish(), sequence, &Choice::Loop, &mut || Ok(Box::new(events.clone().into_iter()))).expect("events")
+}
+
+/// Check that steps are placed where control goes around, if one line calls one function after the other: none of them does.
+#[test]
+fn steps_are_placed_at_the_loop() {
+    let found = steps_of_calls(&["load_pictures", "classify", "read_answers"], 0);
+    let [series] = &found.series[..] else { panic!("{found:?}") };
+    assert_eq!((&*series.place, series.steps.len() as u64), ("main (infer.py:77)", STEPS));
+    assert!(series.steps.iter().all(|step| step.work.launches == 3));
+}
+
+/// Check that a thread that launches in the loop's code, but never comes around, has no steps.
+#[test]
+fn a_thread_with_one_step_is_dropped() {
+    let found = steps_of_calls(&["load_pictures", "classify", "read_answers"], 2);
+    let tids: Vec<u32> = found.series.iter().map(|series| series.tid).collect();
+    assert_eq!(tids, [MAIN]);
 }

@@ -38,6 +38,8 @@ const WORK: Columns = &[
     ("stack", Number),
     ("range", Text),
     ("graph_node", Number),
+    ("step", Number),
+    ("step_tid", Number),
 ];
 
 const KERNELS: Columns = &[
@@ -92,6 +94,27 @@ const CALLS: Columns = &[
     ("session", Number),
     ("correlation", Number),
     ("stack", Number),
+];
+
+const STEPS: Columns = &[
+    ("tid", Number),
+    ("step", Number),
+    ("start_ns", Number),
+    ("end_ns", Number),
+    ("place", Text),
+    ("warm_up", Number),
+    ("followed", Number),
+    ("busy_ns", Number),
+    ("launching_ns", Number),
+    ("waiting_ns", Number),
+    ("kernel_ns", Number),
+    ("communication_ns", Number),
+    ("copy_ns", Number),
+    ("copied", Number),
+    ("cpu_ns", Number),
+    ("memory", Number),
+    ("launches", Number),
+    ("kernels", Number),
 ];
 
 const STACKS: Columns =
@@ -171,17 +194,18 @@ tables! {
     recordings: RECORDINGS;
     samples: PROCESS SAMPLES;
     stacks: STACKS;
+    steps: PROCESS STEPS;
     threads: THREADS;
     waits: PROCESS WAITS;
 }
 
 impl Table<'_> {
     /// Adds a row of GPU work.
-    pub fn row_of(&mut self, place: &[Cell<'_>; 16], rest: &[Cell<'_>]) -> io::Result<()> {
-        let mut cells = [Cell::Null; 25];
+    pub fn row_of(&mut self, place: &[Cell<'_>; 18], rest: &[Cell<'_>]) -> io::Result<()> {
+        let mut cells = [Cell::Null; 27];
         let count = place.len() + rest.len();
-        cells[..16].copy_from_slice(place);
-        cells[16..count].copy_from_slice(rest);
+        cells[..18].copy_from_slice(place);
+        cells[18..count].copy_from_slice(rest);
         self.row(&cells[..count])
     }
 }
