@@ -49,7 +49,7 @@ pub fn find(entries: &[Entry], term: &str) -> Vec<Entry> {
         return entries.iter().filter(|entry| entry.name == frames::MODULE).copied().collect();
     }
     // `[handed over by backward ...]` before `[handed over by ...]`.
-    let longest = found.iter().map(|entry| prefix(entry)).max();
+    let longest = found.iter().map(prefix).max();
     found.into_iter().filter(|entry| Some(prefix(entry)) == longest).collect()
 }
 

@@ -173,7 +173,7 @@ fn wrong_requests_are_errors() {
         (request("resources/read", json!({"uri": "file:///etc/passwd"})), -32602),
         (json!([plain("ping")]), -32600),
     ] {
-        let answer = &converse(Shelf::new(), &[line.clone()])[0];
+        let answer = &converse(Shelf::new(), std::slice::from_ref(&line))[0];
         assert_eq!(answer["error"]["code"], code, "{line}: {answer}");
     }
     // What an agent can correct is a result.

@@ -48,7 +48,7 @@ impl Document {
         match self.form {
             Form::Text => self.push(&format!("\n{title}")),
             Form::Markdown => {
-                self.push(&format!("{}**{title}**\n", if self.text.ends_with("\n\n") { "" } else { "\n" }))
+                self.push(&format!("{}**{title}**\n", if self.text.ends_with("\n\n") { "" } else { "\n" }));
             }
         }
     }

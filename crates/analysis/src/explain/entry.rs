@@ -72,7 +72,7 @@ impl Entry {
             Some((before, after)) => term.starts_with(&plain(before)) && term.ends_with(&plain(after)),
             None => plain(name) == term || series.is_some_and(|(family, _)| plain(name) == family),
         };
-        !term.is_empty() && [self.name].iter().chain(self.also).any(|name| matches(&name))
+        !term.is_empty() && [self.name].iter().chain(self.also).any(matches)
     }
 }
 
