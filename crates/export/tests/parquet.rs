@@ -68,10 +68,10 @@ fn work_has_its_step() {
     let mut found = 0;
     for table in ["kernels", "copies"] {
         let columns = &tables[table].columns;
-        for row in 0..tables[table].rows {
-            let is_in = columns["launch_ns"][row] == Value::Number(first.time as i64);
+        for ((launched, step), tid) in columns["launch_ns"].iter().zip(&columns["step"]).zip(&columns["step_tid"]) {
+            let is_in = *launched == Value::Number(first.time as i64);
             let expected = |value: u32| if is_in { Value::Number(value.into()) } else { Value::Null };
-            assert_eq!((&columns["step"][row], &columns["step_tid"][row]), (&expected(812), &expected(first.tid)));
+            assert_eq!((step, tid), (&expected(812), &expected(first.tid)));
             found += u32::from(is_in);
         }
     }

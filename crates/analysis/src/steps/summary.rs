@@ -22,8 +22,11 @@ const MOST_LEVELS: usize = 10;
 /// The length of a place in a sentence, where it can be shortened to that.
 const PLACE: usize = 60;
 
+/// A part of a step: its name, and its time.
+type Part = (&'static str, fn(&Step) -> u64);
+
 /// What a step is made of. These overlap: a GPU works while the CPU does.
-pub const PARTS: [(&str, fn(&Step) -> u64); 7] = [
+const PARTS: [Part; 7] = [
     ("busy_ns", |step| step.busy_ns),
     ("launching_ns", |step| step.launching_ns),
     ("waiting_ns", |step| step.waiting_ns),
