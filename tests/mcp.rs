@@ -53,9 +53,8 @@ fn an_agent_finds_the_line_to_change() {
         kernels["server"]["columns"].as_array().expect("columns").iter().position(|one| one == name).expect(name)
     };
     assert_eq!(kernels["recorded"]["rows"][0][column("total_ns")], report["top_kernels"][0]["ns"]);
-    let callers =
-        agent.call("flame", with(json!({"view": "idle", "direction": "bottom_up", "from": "[GPU idle]", "depth": 3})));
-    assert!(callers["recorded"].to_string().contains("compute"), "{callers}");
+    let idle = agent.call("flame", with(json!({"view": "idle", "direction": "bottom_up", "depth": 3})));
+    assert!(idle["recorded"].to_string().contains("compute"), "{idle}");
     let timeline = agent.call("timeline", with(json!({"at": "100ms", "window_ns": 20_000_000})));
     let kinds: Vec<&Value> =
         timeline["recorded"]["events"].as_array().expect("events").iter().map(|event| &event["kind"]).collect();

@@ -57,16 +57,6 @@ pub(super) const ALL: &[Entry] = &[
         ["A memset on the GPU.", STAMPS, EXACT, "Set less memory, or set it in the kernel that uses it."],
     ),
     frame(
-        "[GPU idle]",
-        &[],
-        [
-            "The GPU did nothing. The frames above say what the thread that feeds it did meanwhile.",
-            CHARGED,
-            "The time is exact; functions above it are sampled.",
-            "See the finding gpu-idle.",
-        ],
-    ),
-    frame(
         "[GPU busy]",
         &[],
         [

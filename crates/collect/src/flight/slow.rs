@@ -79,7 +79,7 @@ impl Slow {
         // C++ names contain this sign too.
         let (what, limit) = text.rsplit_once('>').with_context(expected)?;
         let (what, limit) = (what.trim(), limit.trim());
-        let times = limit.strip_suffix("median").and_then(|rest| rest.trim().strip_suffix('x'));
+        let times = limit.strip_suffix("median").and_then(|rest| rest.trim().strip_suffix('x')).map(str::trim);
         let times = times.and_then(|times| times.parse().ok()).filter(|times: &f64| times.is_finite() && *times > 1.0);
         let ns = units::parse_time(limit).filter(|ns| ns.is_finite() && *ns > 0.0);
         let limit = times.map(Limit::Median).or(ns.map(|ns| Limit::Ns(ns as u64))).with_context(|| {

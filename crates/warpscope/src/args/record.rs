@@ -42,7 +42,7 @@ Flight recorder (--last):
   Dumps for --on-... are at least TIME apart. Limits of --on-slow:
   'LIB:FUNCTION > 200ms'    a function of a library, by path or the start of a file name
   'FUNCTION > 200ms'        a function of the program or of CUDA
-  'FUNCTION > 1.5x median'  the same, compared with the median of its last 64 calls, once there are 20
+  'FUNCTION > 1.5x median'  compared with the median of its last 64 calls, after the first 20
   'nvtx:NAME > 200ms'       an NVTX range (with --nvtx); use this for Python functions, which cannot
                             be measured directly
 
