@@ -13,8 +13,8 @@ use super::{Filters, Form, GraphStacks};
 code, the idle time of GPUs by cause, CPU time by function and by line, waits, copies, and GPU
 memory at its peak. Says which change explains the difference of the median step and of the wall
 time. With several recordings on both sides, changes that are larger than the differences between
-runs are marked (Welch's t-test, 95 %). With one, the median step is marked if it has changed by more
-than parts of the run that follow each other differ.
+runs are marked (Welch's t-test, 95 %). With one, the median step is marked if it has changed by
+more than parts of the run that follow each other differ.
 
 Exit status: 0; with --fail-above, 3 if the time that --fail-on selects has increased by more than
 PERCENT and, where that is known, significantly. The wall time of one run differs from that of the
