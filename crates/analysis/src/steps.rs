@@ -43,7 +43,7 @@ pub use found::Found;
 pub use levels::Level;
 pub use loops::Code;
 pub(crate) use measured::median;
-pub use measured::{measured_of, warm_up_of};
+pub use measured::{measured_of, percentile, warm_up_of};
 pub(crate) use outliers::busiest;
 pub use outliers::explain;
 pub(crate) use parts::parts;

@@ -18,7 +18,7 @@ use analysis::{
     Events, Flames,
     flame_tree::{Measure, MemoryView, View},
     source::{self, SourceFile},
-    steps::{StepOutlier, warm_up_of},
+    steps::{StepOutlier, measured_of, percentile, warm_up_of},
     waits,
 };
 use block::Column;
@@ -153,6 +153,9 @@ struct StepsInfo {
     count: usize,
     /// The first ones that are slower.
     warm_up: usize,
+    /// Of the others, as `report` computes them.
+    median_ns: u64,
+    p99_ns: u64,
     /// Another step followed the last one.
     whole: bool,
 }
@@ -306,13 +309,18 @@ fn steps(profile: &Profile, columns: &mut Vec<Column>) -> Vec<StepsInfo> {
         Column::plain("step.waiting", of(|step| step.waiting_ns)),
         Column::plain("step.launches", of(|step| step.work.launches)),
     ]);
-    let info = |series: &Series| StepsInfo {
-        place: series.place.clone(),
-        process: series.process.0,
-        tid: series.tid,
-        count: series.steps.len(),
-        warm_up: warm_up_of(series),
-        whole: series.steps.last().is_none_or(|last| last.is_followed),
+    let info = |series: &Series| {
+        let times: Vec<u64> = measured_of(series).map(Step::ns).collect();
+        StepsInfo {
+            place: series.place.clone(),
+            process: series.process.0,
+            tid: series.tid,
+            count: series.steps.len(),
+            warm_up: warm_up_of(series),
+            median_ns: percentile(&times, 50),
+            p99_ns: percentile(&times, 99),
+            whole: series.steps.last().is_none_or(|last| last.is_followed),
+        }
     };
     series().map(info).collect()
 }

@@ -49,13 +49,14 @@ class Steps {
     const from = steps.slice(0, this.chosen).reduce((sum, series) => sum + series.count, 0);
     this.series = steps[this.chosen];
     this.longestOf = null;
-    const { count, warm_up: warmUp, whole } = this.series;
+    const { count, warm_up: warmUp, whole, median_ns: median, p99_ns: p99 } = this.series;
     const part = column => column.subarray(from, from + count);
     this.step = Object.fromEntries(Object.entries(step).map(([name, column]) => [name, part(column)]));
     // Neither the warm-up nor a step whose end is unknown is a usual one.
     const usual = column => Float64Array.from(column.subarray(warmUp, count - (whole ? 0 : 1))).sort();
     const middle = column => { const sorted = usual(column); return sorted[sorted.length >> 1] || 0; };
     this.median = Object.fromEntries(Object.entries(this.step).map(([name, column]) => [name, middle(column)]));
+    this.median.duration = median;
     this.parts = STEP_PARTS.map(([, name, of]) => {
       const values = Float64Array.from(this.step.duration, (_, at) => of(this.step, at));
       return { name, values, median: middle(values) };
@@ -64,9 +65,8 @@ class Steps {
       ? [element('span', {}, element('i', { style: { background: `var(--${STEP_PARTS[part][0]})` } }), name)] : []));
     // The bars of few very long steps are cut off, so that the others can be compared.
     this.most = Math.min(this.step.duration.reduce((most, ns) => Math.max(most, ns), 1), 5 * this.median.duration || Infinity);
-    const sorted = usual(this.step.duration);
-    const text = `${formatCounted(count, 'step', 'steps')} of ${printable(this.series.place)}: median ${formatTime(this.median.duration)}, p99 ${
-      formatTime(sorted[Math.min(sorted.length - 1, Math.ceil(sorted.length * 0.99) - 1)] || 0)}${warmUp ? `; ${warmUp} of warm-up left out` : ''}`;
+    const text = `${formatCounted(count, 'step', 'steps')} of ${printable(this.series.place)}: median ${formatTime(median)}, p99 ${
+      formatTime(p99)}${warmUp ? `; ${warmUp} of warm-up left out` : ''}`;
     this.note.textContent = text;
     this.canvas.setAttribute('aria-label', `${text}. Arrow keys move, Enter selects the time of a step.`);
     this.draw();
