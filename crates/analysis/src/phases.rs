@@ -22,6 +22,8 @@ use crate::classes;
 const OTHER: &str = "other";
 /// The phase that gives way to all others.
 const FORWARD: &str = "forward";
+/// The phase that ends a training step.
+pub const OPTIMIZER: &str = "optimizer";
 /// The phase of kernels that communicate, and their class.
 const COMMUNICATION: &str = "communication";
 
@@ -49,7 +51,7 @@ impl<'a> Phases<'a> {
     }
 
     fn of_stack(&self, stack: StackId) -> String {
-        let of_frames = || of_stack(&self.rules, &self.profile.frames(stack)).to_owned();
+        let of_frames = || of_frames(&self.rules, &self.profile.frames(stack)).to_owned();
         self.of_stack.borrow_mut().entry(stack).or_insert_with(of_frames).clone()
     }
 
@@ -73,8 +75,8 @@ impl<'a> Phases<'a> {
     }
 }
 
-/// Returns the phase of a stack.
-fn of_stack<'a>(rules: &'a Rules, frames: &[NamedFrame]) -> &'a str {
+/// Returns the phase of work under these frames.
+pub fn of_frames<'a>(rules: &'a Rules, frames: &[NamedFrame]) -> &'a str {
     let is_backward = |name: &str| name.starts_with("[handed over by backward ") || name.starts_with("[backward of ");
     let phase = |frame: &NamedFrame| if is_backward(&frame.name) { Some("backward") } else { rules.phase(frame) };
     let phases: Vec<&str> = frames.iter().filter_map(phase).collect();
@@ -95,7 +97,7 @@ mod tests {
             let kind = if file.ends_with(".py") { FrameKind::Python } else { FrameKind::Native };
             NamedFrame { kind, name: (*name).into(), module: (*file).into() }
         };
-        of_stack(&Rules::new("").expect("rules"), &frames.iter().map(frame).collect::<Vec<_>>()).to_owned()
+        of_frames(&Rules::new("").expect("rules"), &frames.iter().map(frame).collect::<Vec<_>>()).to_owned()
     }
 
     /// Check the phases of stacks as PyTorch programs have them.

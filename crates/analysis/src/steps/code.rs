@@ -15,6 +15,7 @@ use text::short::split_place;
 use super::{levels::Level, loops::Code, tree::Site};
 use crate::{
     names,
+    phases::{self, OPTIMIZER, Rules},
     user_code::{self, UserCode},
 };
 
@@ -25,6 +26,7 @@ const LAUNCHERS: [&str; 3] = ["libcuda.so", "libcudart.so", "libcupti.so"];
 pub struct Program<'a> {
     profile: &'a Profile,
     user: UserCode<'a>,
+    phases: Option<Rules>,
     /// The frames of the stack that was last asked for.
     last: RefCell<Option<(StackId, Vec<SiteNames>)>>,
 }
@@ -35,7 +37,8 @@ type SiteNames = (Site, Vec<NamedFrame>);
 impl<'a> Program<'a> {
     /// The code of a profile.
     pub fn new(profile: &'a Profile) -> Self {
-        Self { profile, user: UserCode::new(profile), last: RefCell::default() }
+        let phases = Rules::new(&profile.recording().phase_rules).ok();
+        Self { profile, user: UserCode::new(profile), phases, last: RefCell::default() }
     }
 
     fn frames(&self, stack: StackId) -> Vec<SiteNames> {
@@ -95,6 +98,14 @@ impl Code for Program<'_> {
     fn has_start(&self, process: ProcessId) -> bool {
         let info = self.profile.processes.get(&process);
         info.is_some_and(|info| info.origin != Origin::Found) && self.profile.dump.is_none()
+    }
+
+    fn ends_step(&self, stack: StackId, depth: usize) -> Option<bool> {
+        let sites = self.frames(stack);
+        let is_python = depth > 0 && sites.get(depth - 1).is_some_and(|(site, _)| !site.is_exact);
+        let called: Vec<NamedFrame> = sites.into_iter().skip(depth).flat_map(|(_, names)| names).collect();
+        let is_optimizer = self.phases.as_ref().is_some_and(|rules| phases::of_frames(rules, &called) == OPTIMIZER);
+        if is_python || is_optimizer { Some(is_optimizer) } else { None }
     }
 }
 

@@ -32,7 +32,7 @@ impl Found {
     pub fn new(mut sequence: Sequence, code: &dyn Code) -> Self {
         sequence.finish();
         let loops = Loops::find(&sequence, code);
-        let (levels, steps) = levels::levels(&loops);
+        let (levels, steps) = levels::levels(&loops, code);
         let Sequence { numbers, pairs, .. } = sequence;
         Self { levels, steps, loops, numbers, pairs }
     }

@@ -11,7 +11,8 @@
 //!                                              other, as in an inner loop. It is one if it rarely runs only once.
 //!   for step: (for micro: forward backward) optimizer
 //!                                              both loops begin with `forward`. Iterations with `optimizer` end a step if
-//!                                              their distance is always the same.
+//!                                              their distance is always the same, and if it is an optimizer, or launches
+//!                                              much where names do not say. Otherwise it may be a log of every tenth step.
 //! ```
 
 use std::collections::BTreeMap;
@@ -20,7 +21,7 @@ use model::event::{ProcessId, StackId};
 use rustc_hash::FxHashMap;
 
 use super::{
-    loops::{Loop, Loops},
+    loops::{Code, Loop, Loops, Period},
     sequence::Pair,
 };
 
@@ -36,6 +37,8 @@ const FEW: u64 = 10;
 const MANY: f64 = 16.0;
 /// The deepest loops of one function. A loop that calls its functions in any order looks like one in each other for each of them.
 const MAX_NESTED: usize = 4;
+/// What ends a step launches as much as an iteration divided by this at least, if its name does not say what it is.
+const MUCH: f64 = 4.0;
 /// If more runs of an inner loop have a single iteration, it is the same loop with an optional beginning.
 const BRIEF: f64 = 0.1;
 
@@ -58,6 +61,8 @@ pub struct Level {
     pub share: f64,
     /// Where its iterations begin.
     pub begins: Begins,
+    /// Its iterations may as well be several of the level in it, of which the last does something more.
+    pub is_doubtful: bool,
 }
 
 /// Which launches begin iterations.
@@ -74,7 +79,7 @@ pub struct Begins {
 }
 
 /// Returns the levels, outer before inner, and those that are the steps: at most one for each process.
-pub fn levels(loops: &Loops) -> (Vec<Level>, Vec<usize>) {
+pub fn levels(loops: &Loops, code: &dyn Code) -> (Vec<Level>, Vec<usize>) {
     let mut order: Vec<u32> = (0..loops.all.len() as u32).collect();
     let by_place = |id: &u32| {
         let around = &loops.all[*id as usize];
@@ -120,12 +125,15 @@ pub fn levels(loops: &Loops) -> (Vec<Level>, Vec<usize>) {
             within,
             share: share.min(1.0),
             begins: Begins { loops: vec![id], also, ..Begins::default() },
+            is_doubtful: false,
         };
         let outer = around.ends.iter().filter(|_| level.begins.also.is_empty() && around.ends.len() > 1);
         let outer = outer.filter(|(_, ends)| ends.is_regular && ends.iterations > 1 && ends.count >= FEWEST);
         if let Some((site, ends)) = outer.max_by_key(|(site, ends)| (ends.count, **site)) {
             let begins = Begins { after: Some(*site), ..level.begins.clone() };
-            levels.push(Level { iterations: around.entered + ends.count, begins, ..level.clone() });
+            let iterations = around.entered + ends.count;
+            let is_doubtful = !ends_step(loops, around, (*site, ends), code);
+            levels.push(Level { iterations, begins, is_doubtful, ..level.clone() });
             levels.push(Level { within: Some(levels.len() - 1), ..level });
         } else {
             levels.push(level);
@@ -136,6 +144,13 @@ pub fn levels(loops: &Loops) -> (Vec<Level>, Vec<usize>) {
     processes.dedup();
     let steps = processes.iter().filter_map(|process| main(loops, &levels, *process)).collect();
     (levels, steps)
+}
+
+/// Whether what an iteration ended with now and then is the end of a step.
+fn ends_step(loops: &Loops, around: &Loop, (site, ends): (u32, &Period), code: &dyn Code) -> bool {
+    let per = |launches: u64, count: u64| launches as f64 / count.max(1) as f64;
+    let is_much = || per(loops.below[site as usize], ends.count) * MUCH >= per(around.covered, around.iterations);
+    code.ends_step(loops.tree.stack(site), loops.tree.depth(site) as usize).unwrap_or_else(is_much)
 }
 
 /// Returns the depth of the code that goes around: what a single line calls, one function after the other, does not go around
@@ -203,7 +218,7 @@ fn nested(loops: &Loops, id: u32) -> usize {
 fn main(loops: &Loops, levels: &[Level], process: ProcessId) -> Option<usize> {
     let of_process = |level: &Level| {
         let is_main = level.process == process && level.share >= MAIN && level.iterations / level.threads >= FEWEST;
-        is_main && nested(loops, level.begins.loops[0]) <= MAX_NESTED
+        is_main && !level.is_doubtful && nested(loops, level.begins.loops[0]) <= MAX_NESTED
     };
     let candidates: Vec<usize> = (0..levels.len()).filter(|index| of_process(&levels[*index])).collect();
     let mut chosen = *candidates.first()?;
@@ -238,6 +253,7 @@ pub fn of_functions(
             within: None,
             share: 1.0,
             begins: Begins::default(),
+            is_doubtful: false,
         });
         level.begins.calls.entry(loops.tree.parent(node)).or_default().push(node);
     }

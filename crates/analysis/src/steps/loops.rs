@@ -27,6 +27,10 @@ pub trait Code {
     fn sites(&self, process: ProcessId, stack: StackId) -> Vec<Site>;
     /// Whether a process was recorded from its first launch on.
     fn has_start(&self, process: ProcessId) -> bool;
+    /// Whether what the call site at this depth of a stack calls ends a step, as an optimizer does; `None` if names do not say.
+    fn ends_step(&self, _stack: StackId, _depth: usize) -> Option<bool> {
+        None
+    }
 }
 
 /// What a launch means for a loop.
@@ -123,6 +127,8 @@ pub struct Loops {
     by_node: FxHashMap<u32, Vec<u32>>,
     /// Launches of each process.
     pub launches: FxHashMap<ProcessId, u64>,
+    /// Launches with each node.
+    pub below: Vec<u64>,
 }
 
 impl Loops {
@@ -134,6 +140,7 @@ impl Loops {
             all: Vec::new(),
             by_node: FxHashMap::default(),
             launches: FxHashMap::default(),
+            below: Vec::new(),
         };
         for (pair, count) in &sequence.pairs {
             let Self { tree, leaves, launches, .. } = &mut found;
@@ -174,6 +181,7 @@ impl Loops {
                 });
             }
         }
+        found.below = below;
         found.count(sequence);
         found
     }

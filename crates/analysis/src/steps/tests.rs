@@ -153,6 +153,22 @@ fn loops_may_begin_with_the_same_launch() {
     run.check_level(&found, 2);
 }
 
+/// Check that a log of every tenth step makes it no step of its own, unless it launches much.
+#[test]
+fn what_happens_now_and_then_ends_no_step() {
+    let body = || vec![launch(1), launch(1), launch(1), launch(1), launch(1), launch(1), launch(1), launch(1)];
+    let logged = repeat(2, vec![steps(body(), 10), launch(1)], 6);
+    for program in
+        [Program::new([vec![launch(1), logged.clone()]]), Program::new([vec![launch(1), logged]]).with_lines()]
+    {
+        let run = program.run(1);
+        let found = run.check_steps();
+        run.check_level(&found, 2);
+    }
+    let updated = steps(vec![repeat(2, body(), 10), call(1)], 6);
+    Program::new([vec![launch(1), updated], vec![launch(4)]]).run(1).check_steps();
+}
+
 /// Check that a few epochs of many batches have the batches as steps, and many steps of a few micro-batches have not.
 #[test]
 fn steps_are_between_epochs_and_micro_batches() {
