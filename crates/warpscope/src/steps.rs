@@ -114,12 +114,16 @@ impl<'a> Wanted<'a> {
 
 /// The most events of a recording whose steps are looked for at its end, which takes three passes over them.
 const MAX_EVENTS: u64 = 1_000_000;
+/// The most distinct stacks of one: finding loops takes longer for each. Few programs have more than a thousand.
+const MAX_STACKS: usize = 8192;
+/// The most events of a recording whose slow steps are explained at its end: that takes longer than to find them.
+const MAX_EXPLAINED: u64 = 100_000;
 
 /// Returns the steps of a recording that has just been made, unless that takes long: `report` always has them.
 pub fn of_recording<'e>(profile: &Profile, events: &mut dyn FnMut() -> io::Result<Events<'e>>) -> Option<Steps> {
     let ledger = &profile.ledger;
-    let operations = ledger.kernels + ledger.copies + ledger.memsets;
-    if profile.is_trace() || ledger.launches + operations + ledger.samples > MAX_EVENTS {
+    let count = ledger.launches + ledger.kernels + ledger.copies + ledger.memsets + ledger.samples;
+    if profile.is_trace() || count > MAX_EVENTS || profile.stacks.len() > MAX_STACKS {
         return None;
     }
     let mut sequence = Sequence::default();
@@ -129,7 +133,9 @@ pub fn of_recording<'e>(profile: &Profile, events: &mut dyn FnMut() -> io::Resul
         }
     }
     let mut steps = analysis::steps::find(profile, sequence, &Choice::Loop, events).ok()?;
-    analysis::steps::explain(profile, &mut steps, events).ok()?;
+    if count <= MAX_EXPLAINED {
+        analysis::steps::explain(profile, &mut steps, events).ok()?;
+    }
     Some(steps)
 }
 
