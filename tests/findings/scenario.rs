@@ -182,7 +182,7 @@ impl Scenario {
         }
     }
 
-    /// Checks that an agent that asks what to change first is told one of these findings, with its line.
+    /// Checks that an agent that asks what to change first gets one of these findings, with its line.
     #[track_caller]
     fn check_agent(&self, recorded: &Recorded) {
         let summary = Agent::new(&recorded.scene, &[]).call("summary", json!({"recording": "x.wscope"}));
@@ -192,8 +192,8 @@ impl Scenario {
             json!({"kind": finding["kind"], "title": finding["title"], "advice": finding["try"], "place": {"frame": finding["line"]}})
         });
         match next.next() {
-            Some(first) => assert!(self.says.iter().any(|says| says.matches(&first)), "an agent is told: {first}"),
-            None => assert!(self.says.is_empty(), "an agent is told nothing: {summary}"),
+            Some(first) => assert!(self.says.iter().any(|says| says.matches(&first)), "an agent gets: {first}"),
+            None => assert!(self.says.is_empty(), "an agent gets nothing: {summary}"),
         }
     }
 

@@ -32,7 +32,7 @@ fn docs_have_the_scores() {
     assert_eq!(names.len(), scenarios.len(), "names are used twice");
     assert!(scenarios.len() >= 40, "{}", scenarios.len());
     let lines = scenarios.iter().filter(|(_, scenario)| scenario.has_line()).count();
-    assert!(lines >= 20, "agents must be told the line of 20 programs or more, not {lines}");
+    assert!(lines >= 20, "agents must get the line of 20 programs or more, not {lines}");
     let mut right: BTreeMap<&str, usize> = BTreeMap::new();
     for (_, scenario) in &scenarios {
         for kind in scenario.kinds().collect::<BTreeSet<_>>() {
