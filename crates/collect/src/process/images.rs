@@ -11,7 +11,7 @@
 //!
 //! So a mapping belongs to the first image exec'ed after the last announcement before it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use bpf::{MapEvent, Mapped};
 use model::event::{Mapping, ProcessId};
@@ -20,10 +20,13 @@ use model::event::{Mapping, ProcessId};
 #[derive(Debug, Default)]
 pub struct Images {
     by_pid: HashMap<u32, Lives>,
-    waiting: Vec<Mapped>,
-    /// Mappings of processes that are not followed, or not known yet, each with the round in which it arrived. There
-    /// may be many on a busy machine.
-    unassigned: Vec<(u64, Mapped)>,
+    /// By time. There may be tens of thousands beside thousands of records, each of which asks what was mapped before it.
+    waiting: VecDeque<Mapped>,
+    /// Mappings of processes that are not followed, or not known yet, by pid, each with the round in which it arrived.
+    /// There may be many on a busy machine.
+    unassigned: HashMap<u32, Vec<(u64, Mapped)>>,
+    /// How many there are of these.
+    unassigned_count: usize,
     /// Counts the times that the probes' records were read to the end. The record of a process may arrive a round after its
     /// mappings.
     round: u64,
@@ -68,20 +71,26 @@ impl Lives {
 impl Images {
     /// Adds a new image.
     pub fn born(&mut self, pid: u32, image: ProcessId, time: u64, exec: bool) {
-        let lives = self.by_pid.entry(pid).or_default();
-        if lives.images.is_empty() {
-            let own = self.unassigned.extract_if(.., |(_, mapped)| mapped.pid == pid);
-            self.waiting.extend(own.map(|(_, mapped)| mapped));
+        if self.by_pid.get(&pid).is_none_or(|lives| lives.images.is_empty()) {
+            let own = self.unassigned_of(pid);
+            wait(&mut self.waiting, own);
         }
-        lives.images.push((time, image, exec));
+        self.by_pid.entry(pid).or_default().images.push((time, image, exec));
     }
 
     /// Adds a process that was running before it was followed; earlier data of its pid belonged to other processes.
     pub fn found(&mut self, pid: u32, image: ProcessId, time: u64) {
         self.waiting.retain(|mapped| mapped.pid != pid || mapped.time > time);
-        let own = self.unassigned.extract_if(.., |(_, mapped)| mapped.pid == pid);
-        self.waiting.extend(own.map(|(_, mapped)| mapped).filter(|mapped| mapped.time > time));
+        let own = self.unassigned_of(pid).filter(|mapped| mapped.time > time);
+        wait(&mut self.waiting, own);
         self.by_pid.insert(pid, Lives { images: vec![(time, image, false)], announced: Vec::new(), round: 0 });
+    }
+
+    /// Removes the mappings that arrived before their process was known.
+    fn unassigned_of(&mut self, pid: u32) -> impl Iterator<Item = Mapped> + use<> {
+        let own = self.unassigned.remove(&pid).unwrap_or_default();
+        self.unassigned_count -= own.len();
+        own.into_iter().map(|(_, mapped)| mapped)
     }
 
     /// Handles the end of a process.
@@ -113,6 +122,7 @@ impl Images {
 
     /// Adds the kernel's mapping records. Call [`Self::settle`] after the probes' records have been read too.
     pub fn take(&mut self, events: Vec<MapEvent>) {
+        let mut waiting = Vec::new();
         for event in events {
             match event {
                 MapEvent::Exec { pid, time } => {
@@ -122,27 +132,31 @@ impl Images {
                     lives.round = self.round;
                 }
                 MapEvent::Mapped(mapped) => match self.by_pid.get(&mapped.pid) {
-                    Some(lives) if !lives.images.is_empty() => self.waiting.push(mapped),
-                    _ if self.unassigned.len() < MOST_UNASSIGNED => self.unassigned.push((self.round, mapped)),
+                    Some(lives) if !lives.images.is_empty() => waiting.push(mapped),
+                    _ if self.unassigned_count < MOST_UNASSIGNED => {
+                        self.unassigned_count += 1;
+                        self.unassigned.entry(mapped.pid).or_default().push((self.round, mapped));
+                    }
                     _ => self.dropped += 1,
                 },
             }
         }
+        wait(&mut self.waiting, waiting);
     }
 
     /// Returns the mappings made up to `time` whose image is already known, with their pid.
     pub fn up_to(&mut self, time: u64) -> Vec<(u32, Mapping)> {
-        let mut known = Vec::new();
-        if self.waiting.is_empty() || time == 0 {
-            return known;
+        let due = self.waiting.partition_point(|mapped| mapped.time <= time);
+        let (mut known, mut unknown) = (Vec::new(), Vec::new());
+        for mapped in self.waiting.drain(..due) {
+            match self.by_pid.get(&mapped.pid).and_then(|lives| lives.at(mapped.time)) {
+                Some(process) => known.push((mapped.pid, mapping(&mapped, process))),
+                None => unknown.push(mapped),
+            }
         }
-        let by_pid = &self.by_pid;
-        self.waiting.retain(|mapped| {
-            let lives = by_pid.get(&mapped.pid).filter(|_| mapped.time <= time);
-            let process = lives.and_then(|lives| lives.at(mapped.time));
-            known.extend(process.map(|process| (mapped.pid, mapping(mapped, process))));
-            process.is_none()
-        });
+        for mapped in unknown.into_iter().rev() {
+            self.waiting.push_front(mapped);
+        }
         known
     }
 
@@ -164,7 +178,11 @@ impl Images {
         if !all_read {
             return;
         }
-        self.unassigned.retain(|(round, _)| *round == this);
+        self.unassigned.retain(|_, mappings| {
+            mappings.retain(|(round, _)| *round == this);
+            !mappings.is_empty()
+        });
+        self.unassigned_count = self.unassigned.values().map(Vec::len).sum();
         self.by_pid.retain(|_, lives| !lives.images.is_empty() || lives.round == this);
         self.round += 1;
         let (by_pid, waiting, ended, now) = (&mut self.by_pid, &mut self.waiting, &mut self.ended, self.round);
@@ -180,6 +198,16 @@ impl Images {
             awaited
         });
         ended.drain(..ended.len().saturating_sub(MOST_ENDED));
+    }
+}
+
+/// Adds mappings to those that wait, which stay in order of time.
+fn wait(waiting: &mut VecDeque<Mapped>, new: impl IntoIterator<Item = Mapped>) {
+    let before = waiting.len();
+    waiting.extend(new);
+    let in_order = waiting.iter().skip(before.saturating_sub(1)).is_sorted_by_key(|mapped| mapped.time);
+    if !in_order {
+        waiting.make_contiguous().sort_by_key(|mapped| mapped.time);
     }
 }
 
