@@ -30,6 +30,9 @@ const MAX_ANSWERED: usize = 16;
 /// After a round, no answers are produced for this multiple of its duration, up to a limit.
 const REST_FACTOR: u32 = 2;
 const MAX_REST: Duration = Duration::from_millis(100);
+/// The length of the kernel's queue of new connections, as far as the system allows. Beyond it a client has to wait for a
+/// second until it tries again, and a local user can open thousands of connections while the server has no CPU.
+const BACKLOG: libc::c_int = 4096;
 /// How long answers may still be sent when the server stops.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 /// After a failed `accept`, for example because the process is out of descriptors.
@@ -85,7 +88,7 @@ fn listen(address: &str) -> Result<TcpListener, String> {
         .to_socket_addrs()
         .map_err(|_| format!("cannot listen on {address}: expected ADDRESS:PORT, such as 127.0.0.1:9400"))?
         .collect();
-    TcpListener::bind(&addresses[..]).map_err(|error| match error.kind() {
+    let listener = TcpListener::bind(&addresses[..]).map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => format!(
             "cannot listen on {address}: the address is in use (perhaps by another warpscope); \
              stop it, or choose another address with --metrics-addr"
@@ -97,7 +100,10 @@ fn listen(address: &str) -> Result<TcpListener, String> {
             format!("cannot listen on {address}: not permitted; ports below 1024 need root")
         }
         _ => format!("cannot listen on {address}: {error}"),
-    })
+    })?;
+    // SAFETY: the descriptor is that of a listening socket, whose queue this lengthens.
+    unsafe { libc::listen(listener.as_raw_fd(), BACKLOG) };
+    Ok(listener)
 }
 
 struct Loop {
@@ -250,4 +256,27 @@ impl Loop {
 
 fn poll_for(fd: RawFd, events: libc::c_short) -> libc::pollfd {
     libc::pollfd { fd, events, revents: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, mem};
+
+    use super::*;
+
+    /// Check that the kernel's queue of new connections is as long as the system allows.
+    #[test]
+    fn the_queue_of_new_connections_is_long() {
+        let listener = listen("127.0.0.1:0").expect("a port");
+        // SAFETY: all zeroes is a valid value.
+        let mut info: libc::tcp_info = unsafe { mem::zeroed() };
+        let mut size = size_of::<libc::tcp_info>() as libc::socklen_t;
+        let (socket, option, to) = (listener.as_raw_fd(), libc::TCP_INFO, &raw mut info);
+        // SAFETY: the buffer has the size that is passed.
+        let result = unsafe { libc::getsockopt(socket, libc::IPPROTO_TCP, option, to.cast(), &raw mut size) };
+        let most: u32 =
+            fs::read_to_string("/proc/sys/net/core/somaxconn").expect("it is there").trim().parse().expect("a number");
+        // Of a listening socket, this is the length of the queue.
+        assert_eq!((result, info.tcpi_sacked), (0, most.min(4096)));
+    }
 }
