@@ -13,6 +13,7 @@ use super::{
     divide::divide,
 };
 use crate::{
+    budget::Budget,
     event::{Launch, PointId, ProcessId, Sample, StackId, Wait},
     idle::{Cause, Charge, Idle, IdleWeight, Phase, SHORT_GAP_NS},
 };
@@ -21,6 +22,9 @@ use crate::{
 const MAX_KEPT: usize = 1 << 19;
 /// The maximum number of distinct sums of a device. What has none stays unknown.
 const MAX_SUMS: usize = 1 << 17;
+
+/// The most threads of a process, and of all, whose first launch is known: a process may say that any thread launches.
+const MAX_LAUNCHING: (u64, u64) = (1 << 14, 1 << 16);
 
 /// In gaps of at least this length, other threads are looked at. Shorter ones have too few samples, and are too many.
 const LONG_GAP_NS: u64 = 10_000_000;
@@ -60,12 +64,23 @@ pub struct Evidence {
     unsorted: bool,
     /// Waits are recorded: a thread that does not wait runs.
     pub waits_recorded: bool,
-    /// The first launch of each thread: from then on its waits are recorded.
-    launched: FxHashMap<ThreadKey, u64>,
+    launched: FirstLaunches,
     /// The thread of the last launch.
     last: ThreadKey,
     /// Launches of the first run of a kernel on a device.
     first_uses: FxHashSet<(ThreadKey, u64)>,
+}
+
+/// The first launch of each thread: from then on its waits are recorded.
+struct FirstLaunches {
+    times: FxHashMap<ThreadKey, u64>,
+    room: Budget,
+}
+
+impl Default for FirstLaunches {
+    fn default() -> Self {
+        Self { times: FxHashMap::default(), room: Budget::new(MAX_LAUNCHING.0, MAX_LAUNCHING.1) }
+    }
 }
 
 /// What one thread did.
@@ -105,7 +120,10 @@ impl Evidence {
         let thread = (launch.process, launch.tid);
         if thread != self.last {
             self.last = thread;
-            self.launched.entry(thread).or_insert(launch.time);
+            let FirstLaunches { times, room } = &mut self.launched;
+            if !times.contains_key(&thread) && room.take(launch.process, 1) {
+                times.insert(thread, launch.time);
+            }
         }
     }
 
@@ -116,7 +134,7 @@ impl Evidence {
 
     /// Returns how much of a time is before the waits of a thread are recorded.
     fn unwatched(&self, thread: ThreadKey, start: u64, end: u64) -> u64 {
-        self.launched.get(&thread).map_or(end, |first| (*first).min(end)).saturating_sub(start)
+        self.launched.times.get(&thread).map_or(end, |first| (*first).min(end)).saturating_sub(start)
     }
 
     /// Whether there is too much of it.

@@ -362,3 +362,13 @@ proptest! {
         adds_up(&script.end(1_100));
     }
 }
+
+/// Check that a process which says that ever new threads launch leaves room for others.
+#[test]
+fn threads_that_launch_are_bounded() {
+    let mut evidence = Evidence::default();
+    let launch = |process, tid| Launch { process: ProcessId(process), tid, ..Launch::default() };
+    (0..100_000).for_each(|tid| evidence.launch(&launch(1, tid)));
+    evidence.launch(&launch(2, 7));
+    assert_eq!(evidence.launched.times.len() as u64, MAX_LAUNCHING.0 + 1);
+}
