@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::MAX_KEPT;
+use super::{Evidence, MAX_KEPT, MAX_LAUNCHING};
 use crate::{
     event::{
         Activity, End, Event, KernelName, Launch, LaunchKind, PointId, ProcessId, Sample, SessionId, StackId, Start,
