@@ -188,8 +188,8 @@ static void foreign(const char *ready, char **program) {
         fail(program[0]);
     }
     begun(ready);
-    /* The program has more stacks than that. */
-    while ((count = read_stacks(child, stacks, 4096)) < 10) {
+    /* The program has more stacks than that. Some of these numbers are something else. */
+    while ((count = read_stacks(child, stacks, 4096)) < 40) {
         if (waitpid(child, &status, WNOHANG)) fail("the program ended before its stacks were known");
         usleep(1000);
     }
