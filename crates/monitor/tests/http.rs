@@ -3,9 +3,11 @@
 use std::{
     io::{Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
+    os::fd::AsRawFd,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
+        mpsc::channel,
     },
     time::{Duration, Instant},
 };
@@ -212,6 +214,31 @@ fn concurrent_scrapes_share_answers() {
         assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(&"y".repeat(100_000)));
     }
     assert!((1..200).contains(&calls.load(Ordering::Relaxed)), "{calls:?}");
+}
+
+/// Check that connections are accepted, and those beyond the limit closed, while an answer takes long: otherwise they fill the
+/// queue that all clients share.
+#[test]
+fn connections_are_accepted_while_an_answer_is_produced() {
+    let ((begun, begins), (go_on, goes_on)) = (channel(), channel());
+    let goes_on = Mutex::new(goes_on);
+    let handler = move |_: &_| {
+        begun.send(()).expect("the test waits");
+        goes_on.lock().expect("one request").recv().expect("the test goes on");
+        Response::text(200, "late")
+    };
+    let server = Server::start("127.0.0.1:0", Arc::new(handler)).expect("a server");
+    let address = server.address();
+    let waiting = std::thread::spawn(move || get(address, "/", ""));
+    begins.recv().expect("a request");
+    let others: Vec<TcpStream> = (0..300).map(|_| connect(address)).collect();
+    let closed = |stream: &TcpStream| libc::pollfd { fd: stream.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut polled: Vec<libc::pollfd> = others.iter().map(closed).collect();
+    // SAFETY: the pointer and the length are the vector's own.
+    let count = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, 20_000) };
+    assert!(count > 0, "no connection was closed");
+    go_on.send(()).expect("the handler waits");
+    assert!(waiting.join().expect("a client").ends_with("late"));
 }
 
 /// Check that a panicking handler only fails its own request.

@@ -38,6 +38,8 @@ pub(super) enum Flow {
 }
 
 pub(super) struct Connection {
+    /// Distinguishes it from all other connections.
+    pub(super) id: u64,
     pub(super) stream: TcpStream,
     /// The deadline of the current state.
     pub(super) until: Instant,
@@ -55,11 +57,12 @@ pub(super) struct Connection {
 
 impl Connection {
     /// `loopback` is the name that the server was given, if it listens on the loopback interface only.
-    pub(super) fn new(stream: TcpStream, peer: Peer, loopback: Option<Arc<str>>) -> std::io::Result<Self> {
+    pub(super) fn new(id: u64, stream: TcpStream, peer: Peer, loopback: Option<Arc<str>>) -> std::io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         let now = Instant::now();
         Ok(Self {
+            id,
             stream,
             until: now + REQUEST_TIMEOUT,
             slot: Slot { peer, state: State::Idle, since: now, answers: 0 },
@@ -141,13 +144,19 @@ impl Connection {
         }
     }
 
-    /// Answers the request and sends as much as possible.
-    pub(super) fn answer(&mut self, handler: &mut dyn FnMut(&Request) -> Response) -> Flow {
-        let Some(request) = self.request.take() else { return Flow::On };
-        let (response, method) = match &request {
-            Ok(request) => (handler(request), request.method),
-            Err(refusal) => (refusal.response(), Method::Get),
+    /// Returns the request to answer, unless it is refused.
+    pub(super) fn request(&self) -> Option<&Request> {
+        self.request.as_ref()?.as_ref().ok()
+    }
+
+    /// Answers the request, and sends as much as possible. Without a response the request is refused, or waits on.
+    pub(super) fn answer(&mut self, response: Option<Response>) -> Flow {
+        let (response, method) = match (&self.request, response) {
+            (Some(Ok(request)), Some(response)) => (response, request.method),
+            (Some(Err(refusal)), _) => (refusal.response(), Method::Get),
+            (Some(Ok(_)), None) | (None, _) => return Flow::On,
         };
+        let Some(request) = self.request.take() else { return Flow::On };
         self.keep_alive = request.is_ok_and(|request| request.keep_alive);
         self.head = response.head(self.keep_alive);
         self.body = if method != Method::Head { response.body } else { Arc::default() };

@@ -2,14 +2,17 @@
 
 use std::{
     collections::HashMap,
-    io::{ErrorKind, Write},
+    io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpListener, ToSocketAddrs},
     os::{
         fd::{AsRawFd, RawFd},
         unix::net::UnixStream,
     },
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, Sender},
+    },
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -38,7 +41,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 /// After a failed `accept`, for example because the process is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Answers requests. It runs on the server's thread.
+/// Answers requests. It runs on a thread of its own, so that it may wait while connections are accepted.
 pub type Handler = Arc<dyn Fn(&Request) -> Response + Send + Sync>;
 
 /// A server that runs until it is dropped.
@@ -60,8 +63,29 @@ impl Server {
         // Without it all local clients count as one peer.
         let owners = Owners::open().ok();
         let named = local.ip().is_loopback().then(|| host(address).unwrap_or_default().into());
+        let (answers_ready, done) = UnixStream::pair().map_err(failed)?;
+        let ((requests, asked), (produced, answers)) = (mpsc::channel(), mpsc::channel());
+        let produce = move || produce(&handler, &asked, &produced, &done);
+        let producer = std::thread::Builder::new().name("answers".to_owned()).spawn(produce).map_err(failed)?;
         let serve = move || {
-            Loop { listener, named, woken, handler, owners, connections: Vec::new(), pause: None, rest: None }.run();
+            let connections = Vec::new();
+            let (pause, rest, next, is_answering) = (None, None, 0, false);
+            Loop {
+                listener,
+                named,
+                woken,
+                requests,
+                answers,
+                answers_ready,
+                is_answering,
+                owners,
+                connections,
+                next,
+                pause,
+                rest,
+            }
+            .run();
+            let _ = producer.join();
         };
         let thread = std::thread::Builder::new().name("http".to_owned()).spawn(serve).map_err(failed)?;
         Ok(Self { address: local, wake, thread: Some(thread) })
@@ -111,9 +135,16 @@ struct Loop {
     /// The host of the address that the user gave, if it is the loopback interface.
     named: Option<Arc<str>>,
     woken: UnixStream,
-    handler: Handler,
+    /// To and from the thread that produces answers, with what tells that it is done.
+    requests: Sender<Requests>,
+    answers: Receiver<Answers>,
+    answers_ready: UnixStream,
+    /// It is at work.
+    is_answering: bool,
     owners: Option<Owners>,
     connections: Vec<Connection>,
+    /// The next connection's number.
+    next: u64,
     /// No new connections until then.
     pause: Option<Instant>,
     /// No more answers until then.
@@ -138,7 +169,7 @@ impl Loop {
             if stop.is_none() && ready[0] {
                 stop = Some(Instant::now() + SHUTDOWN_TIMEOUT);
             }
-            let mut ready_connections = ready[2..].iter();
+            let mut ready_connections = ready[3..].iter();
             self.connections.retain_mut(|connection| {
                 let is_ready = ready_connections.next().copied().unwrap_or(false);
                 !is_ready || connection.advance() == Flow::On
@@ -146,21 +177,26 @@ impl Loop {
             if ready[1] {
                 self.accept();
             }
-            if self.rest.is_none_or(|until| Instant::now() >= until) {
+            if ready[2] {
+                self.answered();
+            }
+            if !self.is_answering && self.rest.is_none_or(|until| Instant::now() >= until) {
                 self.answer();
             }
         }
     }
 
-    /// Waits until there is something to do: a stop request, a new connection, or a ready connection.
+    /// Waits until there is something to do: a stop request, a new connection, answers, or a ready connection.
     fn wait(&self, stop: Option<Instant>) -> Vec<bool> {
         let listen = stop.is_none() && self.pause.is_none();
         let mut polled = vec![
             poll_for(if stop.is_none() { self.woken.as_raw_fd() } else { -1 }, libc::POLLIN),
             poll_for(if listen { self.listener.as_raw_fd() } else { -1 }, libc::POLLIN),
+            poll_for(if self.is_answering { self.answers_ready.as_raw_fd() } else { -1 }, libc::POLLIN),
         ];
         polled.extend(self.connections.iter().map(|c| poll_for(c.stream.as_raw_fd(), c.events())));
-        let waiting = self.connections.iter().any(|connection| connection.slot().state == State::Pending);
+        let is_pending = |connection: &Connection| connection.slot().state == State::Pending;
+        let waiting = !self.is_answering && self.connections.iter().any(is_pending);
         let turn = waiting.then(|| self.rest.unwrap_or_else(Instant::now));
         let first = self.connections.iter().map(|connection| connection.until);
         let first = first.chain(stop).chain(self.pause).chain(turn).min();
@@ -195,7 +231,8 @@ impl Loop {
                 }
                 Verdict::Refused => continue,
             }
-            let Ok(mut connection) = Connection::new(stream, peer, self.named.clone()) else { continue };
+            self.next += 1;
+            let Ok(mut connection) = Connection::new(self.next, stream, peer, self.named.clone()) else { continue };
             // Most clients have already sent their request.
             if connection.advance() == Flow::On {
                 self.connections.push(connection);
@@ -203,8 +240,8 @@ impl Loop {
         }
     }
 
-    /// One round: answers the oldest few requests of each peer. Identical requests share one answer, produced after all
-    /// of them arrived.
+    /// Begins a round: the oldest few requests of each peer. Identical requests share one answer, produced after all of them
+    /// arrived.
     fn answer(&mut self) {
         let mut waiting: Vec<(Instant, Peer, usize)> = Vec::new();
         for (index, connection) in self.connections.iter().enumerate() {
@@ -213,9 +250,6 @@ impl Loop {
                 waiting.push((slot.since, slot.peer, index));
             }
         }
-        if waiting.is_empty() {
-            return;
-        }
         waiting.sort();
         let mut turns = HashMap::<Peer, usize>::new();
         waiting.retain(|(_, peer, _)| {
@@ -223,34 +257,78 @@ impl Loop {
             *turn += 1;
             *turn <= MAX_ANSWERED
         });
-
-        let begun = Instant::now();
-        let mut shared = HashMap::<(Method, String, Format), Response>::new();
-        let handler = self.handler.clone();
-        let mut respond = |request: &Request| {
-            let key = (request.method, request.path.clone(), Format::negotiate(&request.header("accept")));
-            if let Some(response) = shared.get(&key) {
-                return response.clone();
-            }
-            let response = catch_unwind(AssertUnwindSafe(|| handler(request)))
-                .unwrap_or_else(|_| Response::text(500, "internal error: see warpscope's log\n"));
-            if response.shared {
-                shared.insert(key, response.clone());
-            }
-            response
-        };
-        let mut over = Vec::new();
+        let (mut requests, mut over) = (Vec::new(), Vec::new());
         for (_, _, index) in waiting {
-            if self.connections[index].answer(&mut respond) == Flow::Over {
+            let connection = &mut self.connections[index];
+            let request = connection.request().cloned();
+            if let Some(request) = request {
+                requests.push((connection.id, request));
+            } else if connection.answer(None) == Flow::Over {
                 over.push(index);
             }
         }
+        self.remove(over);
+        self.is_answering = !requests.is_empty() && self.requests.send(requests).is_ok();
+    }
+
+    /// Ends a round: sends its answers to the connections that are still there.
+    fn answered(&mut self) {
+        let Ok(Answers { took, responses }) = self.answers.try_recv() else { return };
+        let mut byte = [0];
+        let _ = (&self.answers_ready).read(&mut byte);
+        self.is_answering = false;
+        let mut over = Vec::new();
+        for (id, response) in responses {
+            let at = self.connections.iter().position(|connection| connection.id == id);
+            if let Some(index) = at
+                && self.connections[index].answer(Some(response)) == Flow::Over
+            {
+                over.push(index);
+            }
+        }
+        self.remove(over);
+        // Limits answers to a part of one CPU, however many clients there are.
+        self.rest = Some(Instant::now() + (took * REST_FACTOR).min(MAX_REST));
+    }
+
+    fn remove(&mut self, mut over: Vec<usize>) {
         over.sort_unstable();
         for index in over.into_iter().rev() {
             self.connections.swap_remove(index);
         }
-        // Limits answers to a part of one CPU, however many clients there are.
-        self.rest = Some(Instant::now() + (begun.elapsed() * REST_FACTOR).min(MAX_REST));
+    }
+}
+
+/// Requests of a round, by their connection.
+type Requests = Vec<(u64, Request)>;
+
+/// The answers of a round.
+struct Answers {
+    took: Duration,
+    responses: Vec<(u64, Response)>,
+}
+
+/// Produces answers until there are no more requests. They may have to wait for the monitor, while connections are still accepted.
+fn produce(handler: &Handler, requests: &Receiver<Requests>, answers: &Sender<Answers>, mut ready: &UnixStream) {
+    while let Ok(requests) = requests.recv() {
+        let begun = Instant::now();
+        let mut shared = HashMap::<(Method, String, Format), Response>::new();
+        let respond = |(id, request): (u64, Request)| {
+            let key = (request.method, request.path.clone(), Format::negotiate(&request.header("accept")));
+            if let Some(response) = shared.get(&key) {
+                return (id, response.clone());
+            }
+            let response = catch_unwind(AssertUnwindSafe(|| handler(&request)))
+                .unwrap_or_else(|_| Response::text(500, "internal error: see warpscope's log\n"));
+            if response.shared {
+                shared.insert(key, response.clone());
+            }
+            (id, response)
+        };
+        let responses = requests.into_iter().map(respond).collect();
+        if answers.send(Answers { took: begun.elapsed(), responses }).is_err() || ready.write_all(&[0]).is_err() {
+            return;
+        }
     }
 }
 
