@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 
 use crate::support::{Ended, Scene, agent::Agent, coverage::not_covered, program, programs::sources, scene::number};
 
+mod sql;
+
 /// The program of the tests: it computes before it launches each kernel.
 const SCRIPT: &str = "kernel:work sync 40( compute:3000 kernel:work sync )";
 

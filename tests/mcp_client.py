@@ -26,6 +26,7 @@ def arguments(tool, recording):
         "table": {**about, "table": "kernels"},
         "timeline": {**about, "at": "10ms"},
         "diff": {"before": [recording], "after": [recording]},
+        "sql": {**about, "query": "SELECT name, sum(end_ns - start_ns) AS ns FROM kernels GROUP BY name"},
         "explain": {"term": "matched"},
         "source": {**about, "frame": "main"},
     }[tool]

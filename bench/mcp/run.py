@@ -17,14 +17,22 @@ class Server:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.last = 0
 
+    def request(self, method, params):
+        """Returns the answer to a request."""
+        self.last += 1
+        params = {"_meta": META, **params}
+        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": self.last, "method": method, "params": params}) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def tools(self):
+        """The names of the tools."""
+        return [tool["name"] for tool in self.request("tools/list", {})["result"]["tools"]]
+
     def call(self, tool, arguments):
         """Returns how long the answer took, in seconds, and its bytes."""
-        self.last += 1
-        params = {"_meta": META, "name": tool, "arguments": arguments}
         begin = time.monotonic()
-        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": self.last, "method": "tools/call", "params": params}) + "\n")
-        self.process.stdin.flush()
-        answer = json.loads(self.process.stdout.readline())
+        answer = self.request("tools/call", {"name": tool, "arguments": arguments})
         took = time.monotonic() - begin
         assert not answer["result"]["isError"], answer
         return took, len(answer["result"]["content"][0]["text"])
@@ -52,6 +60,9 @@ def main():
     calls += [("flame", "flame", run), ("flame, bottom_up", "flame", {**run, "view": "gpu", "direction": "bottom_up"})]
     calls += [(f"table {name}", "table", {**run, "table": name}) for name in tables]
     calls += [("timeline", "timeline", {**run, "at": "30s"})]
+    if "sql" in server.tools():
+        query = "SELECT s.line, count(*) AS runs, sum(k.end_ns - k.start_ns) AS ns FROM kernels k JOIN stacks s USING (recording, stack) GROUP BY ALL ORDER BY ns DESC LIMIT 20"
+        calls += [(title, "sql", {**run, "query": query}) for title in ("sql (writes the tables)", "sql")]
     calls += [("diff", "diff", {"before": [recording.name], "after": [recording.name]})]
     print(f"{'call':<24}{'seconds':>9}{'CPU':>9}{'bytes':>9}{'peak MiB':>10}")
     for title, tool, arguments in calls:

@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
-    process::{Child, ChildStdin, ChildStdout, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
 use serde_json::{Value, json};
@@ -20,7 +20,11 @@ pub struct Agent {
 impl Agent {
     /// Starts a server with these arguments.
     pub fn new(scene: &Scene, arguments: &[&str]) -> Self {
-        let mut command = scene.warpscope(&[&["mcp"], arguments].concat());
+        Self::of(&mut scene.warpscope(&[&["mcp"], arguments].concat()))
+    }
+
+    /// Starts this server.
+    pub fn of(command: &mut Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("warpscope starts");
         let (requests, answers) = (child.stdin.take(), child.stdout.take().expect("it is piped"));
         Self { child, requests, answers: BufReader::new(answers), last: 0 }

@@ -19,10 +19,7 @@ use model::{
 };
 use symbols::{Kept, cubin::Listing};
 
-use self::{
-    run::Limits,
-    tools::{Tool, VARIABLE},
-};
+use self::tools::{Tool, VARIABLE};
 use crate::command::user::User;
 
 /// The most cubins, those with the most samples first, and the most that are read at the same time.
@@ -105,7 +102,7 @@ fn texts(
     let wanted: Vec<(&str, u64)> = sampled.instructions.iter().map(|(at, name)| (*name, at.offset)).collect();
     for tool in tools {
         let mut listing = Listing::new(cubin, &wanted);
-        run::run(tool, user, cubin, &Limits::until(end), &mut |line| listing.line(line));
+        run::run(tool, user, cubin, &run::until(end), &mut |line| listing.line(line));
         let found = sampled.instructions.keys().zip(listing.finish());
         let texts: Vec<_> = found.filter_map(|(at, text)| Some(InstructionText { at: *at, text: text? })).collect();
         if !texts.is_empty() {

@@ -25,6 +25,7 @@ pub mod attaching;
 pub mod calls;
 mod collector;
 pub mod command;
+pub mod confined;
 mod disassembly;
 pub mod events;
 pub mod flight;

@@ -34,8 +34,8 @@ struct Rows {
     name: &'static str,
     rows: Vec<Value>,
     from: usize,
-    /// All that there are.
-    all: usize,
+    /// All that there are, if that is known.
+    all: Option<usize>,
 }
 
 impl Answer {
@@ -74,7 +74,12 @@ impl Answer {
 
     /// Adds rows from a recording: `rows` begins with number `from` of `all`.
     pub fn rows(&mut self, name: &'static str, rows: Vec<Value>, (from, all): (usize, usize)) {
-        self.rows = Some(Rows { name, rows, from, all });
+        self.rows = Some(Rows { name, rows, from, all: Some(all) });
+    }
+
+    /// The same for rows that are followed by an unknown number of others.
+    pub fn first_rows(&mut self, name: &'static str, rows: Vec<Value>, from: usize) {
+        self.rows = Some(Rows { name, rows, from, all: None });
     }
 
     /// Returns the answer in at most so many bytes. Rows that have no room are left out, and a cursor leads to them; without
@@ -92,7 +97,7 @@ impl Answer {
             let shown = fit.count();
             self.say("rows_total", all);
             self.say("rows_shown", shown);
-            if from + shown < all && shown > 0 {
+            if all.is_none_or(|all| from + shown < all) && shown > 0 {
                 self.say("next_cursor", (from + shown).to_string());
             }
             if shown < rows.len() && shown == 0 {

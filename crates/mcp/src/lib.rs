@@ -8,7 +8,7 @@
 //!   protocol   methods: versions, lists, calls, resources
 //!   tools      the tools, one file each
 //!   answer     an answer of bounded length, in which what recordings say is kept apart from what the server says
-//!   library    where recordings and source files come from: the only edge
+//!   library    where recordings, source files and the results of queries come from: the only edge
 //! ```
 //!
 //! Requests are pure functions of a [`Library`]. Nothing here opens a file, starts a process or uses the network.
@@ -23,7 +23,7 @@ mod tools;
 
 pub use self::{
     inbox::{Admitted, Cancel, Inbox},
-    library::{Library, Listed, Opened, Selection, SourceFile},
+    library::{Library, Listed, Opened, Query, Rows, Selection, SourceFile},
     message::Id,
     protocol::Server,
     stdio::serve,

@@ -61,6 +61,28 @@ pub struct SourceFile {
     pub text: String,
 }
 
+/// A query in SQL: one SELECT statement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// The statement.
+    pub text: String,
+    /// The first row that is wanted.
+    pub from: usize,
+    /// The most rows.
+    pub rows: usize,
+    /// The bytes of rows that are useful.
+    pub bytes: usize,
+}
+
+/// Rows of a query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// An object of JSON for each, in which numbers may be `Infinity` or `NaN`.
+    pub lines: Vec<String>,
+    /// There were no more bytes.
+    pub is_all: bool,
+}
+
 /// What the server may read and do. Every error is one sentence for the agent.
 pub trait Library {
     /// Returns the recordings, and whether these are all: a search that takes too long ends early.
@@ -68,6 +90,12 @@ pub trait Library {
 
     /// Opens a recording by its name.
     fn open(&mut self, name: &str, selection: &Selection) -> Result<Rc<Opened>, String>;
+
+    /// Returns the names of the tables of recordings, if SQL is available.
+    fn tables(&self) -> Option<&'static [&'static str]>;
+
+    /// Runs a query over the tables of a recording. It must not have any other effect.
+    fn query(&mut self, name: &str, selection: &Selection, query: &Query, cancel: &Cancel) -> Result<Rows, String>;
 
     /// Whether source files may be read.
     fn has_sources(&self) -> bool;

@@ -2,6 +2,7 @@
 
 use analysis::explain::Entry;
 use serde_json::{Map, Value, json};
+use text::{names::printable, short::cut};
 
 use crate::{
     inbox::Cancel,
@@ -18,6 +19,8 @@ const HANDSHAKE: &str = "2025-11-25";
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const SERVER: &str = "io.modelcontextprotocol/serverInfo";
+/// The length of the reason why a call failed. It may contain what programs print.
+const REASON: usize = 2_000;
 /// How long a client may keep what does not change while the server runs.
 const KEEP_MS: u64 = 3_600_000;
 
@@ -164,7 +167,8 @@ impl<L: Library> Server<L> {
         let (text, is_error) = match tool.call(&mut self.library, arguments, cancel) {
             Ok(text) => (text, false),
             Err(message) => {
-                (json!({"server": {"error": "the call failed"}, "recorded": {"reason": message}}).to_string(), true)
+                let reason = cut(&printable(&message), REASON);
+                (json!({"server": {"error": "the call failed"}, "recorded": {"reason": reason}}).to_string(), true)
             }
         };
         Ok(json!({"content": [{"type": "text", "text": text}], "isError": is_error}))

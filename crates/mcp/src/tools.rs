@@ -9,6 +9,7 @@ mod frames;
 mod record;
 mod recordings;
 mod source;
+mod sql;
 mod summary;
 mod table;
 mod timeline;
@@ -28,6 +29,7 @@ pub fn all(library: &dyn Library) -> Vec<Tool> {
         compare::tool(),
         explain::tool(),
     ];
+    tools.extend(library.tables().map(sql::tool));
     tools.extend(library.has_sources().then(source::tool));
     tools.extend(library.command().map(record::tool));
     tools

@@ -35,5 +35,6 @@ mod zygote;
 
 pub use call::{Failed, Limits, missing, parse, sentence, start};
 pub use keep::{Keep, capability, keep};
+pub use landlock::{can_forbid_writing, forbid_writing};
 pub use plain::{Bytes, Plain};
 pub use rights::drop_capabilities;

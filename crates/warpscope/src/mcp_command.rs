@@ -1,6 +1,7 @@
 //! `mcp`: serves recordings to agents. What they may read and do is decided here; the `mcp` crate answers.
 
 use std::{
+    cell::OnceCell,
     ffi::OsString,
     fs::Metadata,
     io::{self, BufReader, IsTerminal},
@@ -13,7 +14,7 @@ use std::{
 use analysis::explain::Entry;
 use anyhow::Context;
 use collect::command::user::User;
-use mcp::{Cancel, Library, Listed, Opened, Selection, Server, SourceFile};
+use mcp::{Cancel, Library, Listed, Opened, Query, Rows, Selection, Server, SourceFile};
 
 use crate::{
     args, explanations,
@@ -23,9 +24,11 @@ use crate::{
 };
 
 mod beneath;
+mod duckdb;
 mod recorder;
 
 use beneath::Directory;
+use duckdb::{DuckDb, Tables};
 
 /// Recordings that stay open: two, so that they can be compared.
 const OPEN: usize = 2;
@@ -45,6 +48,8 @@ pub fn run(options: args::Mcp) -> anyhow::Result<ExitCode> {
         command: options.command,
         explanations: explanations::entries(),
         open: Vec::new(),
+        duckdb: OnceCell::new(),
+        user,
     };
     if io::stdin().is_terminal() {
         say("waiting for the requests of an agent on stdin: docs/agents.md says how to connect one");
@@ -61,7 +66,24 @@ struct Files {
     command: Vec<OsString>,
     explanations: Vec<Entry>,
     /// The last one is the one that was used last.
-    open: Vec<(Key, Rc<Opened>)>,
+    open: Vec<Open>,
+    /// Looked for when tools are first listed or called.
+    duckdb: OnceCell<Option<DuckDb>>,
+    user: Option<User>,
+}
+
+/// An open recording.
+struct Open {
+    key: Key,
+    opened: Rc<Opened>,
+    /// Written for the first query.
+    tables: Option<Tables>,
+}
+
+impl Files {
+    fn duckdb(&self) -> Option<&DuckDb> {
+        self.duckdb.get_or_init(|| DuckDb::find(self.user.clone())).as_ref()
+    }
 }
 
 /// A recording and the part of it that is shown. A file that was written again is another one.
@@ -104,7 +126,7 @@ impl Library for Files {
         let file =
             file.ok_or("there is no such recording below the directories of this server: see list_recordings")?;
         let key = Key::of(name, selection, &file.metadata().map_err(|error| error.to_string())?);
-        if let Some(at) = self.open.iter().position(|(known, _)| *known == key) {
+        if let Some(at) = self.open.iter().position(|known| known.key == key) {
             let known = self.open.remove(at);
             self.open.push(known);
         } else {
@@ -113,9 +135,27 @@ impl Library for Files {
                 self.open.remove(0);
             }
             let opened = opened(name, file, selection).map_err(|error| sentence(&error))?;
-            self.open.push((key, Rc::new(opened)));
+            self.open.push(Open { key, opened: Rc::new(opened), tables: None });
         }
-        self.open.last().map(|(_, opened)| opened.clone()).ok_or_else(|| "nothing is open".to_owned())
+        self.open.last().map(|open| open.opened.clone()).ok_or_else(|| "nothing is open".to_owned())
+    }
+
+    fn tables(&self) -> Option<&'static [&'static str]> {
+        self.duckdb().map(|_| duckdb::names())
+    }
+
+    fn query(&mut self, name: &str, selection: &Selection, query: &Query, cancel: &Cancel) -> Result<Rows, String> {
+        let opened = self.open(name, selection)?;
+        let tables = match self.open.last_mut().and_then(|open| open.tables.take()) {
+            Some(tables) => tables,
+            None => Tables::write(&opened, self.user.as_ref()).map_err(|error| sentence(&error))?,
+        };
+        let duckdb = self.duckdb().ok_or("there is no DuckDB")?;
+        let rows = duckdb.run(&tables, query, &|| cancel.is_cancelled()).map_err(|error| sentence(&error));
+        if let Some(open) = self.open.last_mut() {
+            open.tables = Some(tables);
+        }
+        rows
     }
 
     fn has_sources(&self) -> bool {

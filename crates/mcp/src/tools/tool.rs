@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     answer::{BYTES, MOST_BYTES},
     inbox::Cancel,
-    library::{Library, Opened, Selection},
+    library::{Library, Opened, Query, Rows, Selection},
 };
 
 /// What a tool does: an answer, or one sentence why there is none.
@@ -87,6 +87,17 @@ impl<T> About<T> {
     /// Opens the recording, or the part of it.
     pub fn open(&self, library: &mut dyn Library) -> Result<Rc<Opened>, String> {
         library.open(&self.recording, &self.filter)
+    }
+
+    /// Opens the recording, and runs a query over its tables.
+    pub fn query(
+        &self,
+        library: &mut dyn Library,
+        query: &Query,
+        cancel: &Cancel,
+    ) -> Result<(Rc<Opened>, Rows), String> {
+        let opened = self.open(library)?;
+        Ok((opened, library.query(&self.recording, &self.filter, query, cancel)?))
     }
 
     /// Returns the length of the answer.

@@ -8,7 +8,8 @@ use clap::Args;
 #[derive(Args, Debug)]
 #[command(after_help = "Reads requests from stdin and writes answers to stdout (protocol 2026-07-28 and 2025-11-25).
 An agent can open recordings below the given directories only. The server uses no network, and
-writes nothing unless --allow-record is given. docs/agents.md describes the tools.
+writes no recording unless --allow-record is given. If `duckdb` is in PATH, an agent can run
+SELECT statements over the tables of a recording. docs/agents.md describes the tools.
 
 With --allow-record, the agent can record one command: the arguments after -- are those of
 `warpscope record`, without -o. The recording is written to the first directory.
