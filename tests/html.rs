@@ -1,12 +1,14 @@
 //! The HTML report in a real browser.
 
 use std::{
+    collections::BTreeSet,
     io::{Read, Write},
     os::unix::process::CommandExt,
 };
 
 use serde_json::{Value, json};
 
+use crate::stalls;
 use crate::support::{Ended, Running, Scene, browser::Browser, oracle::Walk, program, scene::number};
 
 /// A recording of the ground-truth program on two GPUs, and its report.
@@ -141,6 +143,8 @@ fn texts_have_contrast() {
             assert_eq!(browser.js(include_str!("html/contrast.js")), json!([]), "{scheme}, {tab}");
             browser.js("app.state.set({ q: '' })");
         }
+        browser.click_on("document.querySelector('#view .explain')");
+        assert_eq!(browser.js(include_str!("html/contrast.js")), json!([]), "{scheme}, an explanation");
     }
     no_errors(&mut browser);
 }
@@ -162,9 +166,76 @@ fn phones_reach_everything() {
         browser.js(&format!("app.state.set({{ tab: {tab} }})"));
         assert!(browser.number("document.documentElement.scrollWidth") <= 390.0, "{tab}");
     }
-    browser.js("app.state.set({ tab: 'kernels' }); document.querySelector('.scroll.table').scrollLeft = 300");
+    browser.js("app.state.set({ tab: 'kernels' })");
+    let small = "[...document.querySelectorAll('.explain')].map(button => button.getBoundingClientRect())
+         .filter(box => box.width < 24 || box.height < 24).length";
+    assert_eq!(browser.number(small), 0.0, "a finger finds each");
+    browser.js("document.querySelector('.scroll.table').scrollIntoView()");
+    browser.click_on("document.querySelector('.heading .explain')");
+    let shown = "(() => { const box = document.querySelector('dialog').getBoundingClientRect(); return [box.left, box.right, box.top, box.bottom]; })()";
+    let shown: Vec<f64> = browser.js(shown).as_array().expect("numbers").iter().filter_map(Value::as_f64).collect();
+    assert!(shown[0] >= 0.0 && shown[1] <= 390.0 && shown[2] >= 0.0 && shown[3] <= 844.0, "{shown:?}");
+    browser.press("Enter");
+    browser.js("document.querySelector('.scroll.table').scrollLeft = 300");
     let name = "document.querySelector('.rows .first').getBoundingClientRect()";
     assert!(browser.number(&format!("{name}.left")) < 20.0 && browser.number(&format!("{name}.right")) > 150.0);
+    no_errors(&mut browser);
+}
+
+/// Check that every tab is explained, and every column that is not obvious, with the texts of `warpscope explain`; by keyboard and with
+/// a name for screen readers.
+#[test]
+fn tabs_and_terms_are_explained() {
+    // What needs no explanation. A new column is explained, or is added here.
+    const OBVIOUS: &str = "runs, mean, max, kernel, count, bytes, copy or memset, GPU runs, line, function, waits, wait, kind, calls, pid, \
+        from, to, process, streams, kernels, copies, memsets, device, UUID, use, when, grid and block, GPU, meaning, time";
+    let scene = Scene::new();
+    stalls::record(&scene, "", "--stalls", "");
+    Ended::of(&mut scene.warpscope(&["demo", "-o", "demo.html"])).exits(0);
+    Ended::of(&mut scene.record("--sim -q --memory --gpu-only -o memory.html", &program("held"))).exits(0);
+    Ended::of(&mut scene.trace("--sim -q -o trace.html", &program("held"))).exits(0);
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
+    let mut browser = Browser::start(1400, 900);
+    let (mut explained, mut tabs) = (BTreeSet::new(), BTreeSet::new());
+    for page in ["x.html", "demo.html", "memory.html", "trace.html"] {
+        browser.open(&url(&scene, page, ""));
+        for tab in browser.js("app.tabs.map(tab => tab.id)").as_array().expect("tabs") {
+            browser.js(&format!("app.state.set({{ tab: {tab} }})"));
+            tabs.insert(tab.to_string());
+            assert!(browser.number("document.querySelectorAll('#view .explain').length") > 0.0, "{tab}");
+            let without = "[...document.querySelectorAll('.heading [role=columnheader]')].filter(column => !column.querySelector('.explain'))
+                 .map(column => column.textContent.replace(/ [↓↑]$/, ''))";
+            for column in browser.js(without).as_array().expect("columns") {
+                assert!(OBVIOUS.split(", ").any(|name| name == column), "{tab}: {column} is not explained");
+            }
+            let labels = browser
+                .js("[...document.querySelectorAll('.explain')].map(button => button.getAttribute('aria-label'))");
+            for label in labels.as_array().expect("labels").iter().filter_map(Value::as_str) {
+                if !explained.insert(label.to_owned()) {
+                    continue;
+                }
+                let term = label.strip_prefix("Explain ").expect("a name for screen readers");
+                let button = format!(
+                    "[...document.querySelectorAll('.explain')].find(button => button.ariaLabel === {})",
+                    json!(label)
+                );
+                browser.js(&format!("{button}.focus()"));
+                browser.press("Enter");
+                let shown = browser.js(
+                    "[...document.querySelectorAll('dialog p:not(.faint), dialog dd')].map(part => part.textContent)",
+                );
+                let said = words(Ended::of(&mut scene.warpscope(&["explain", term])).exits(0).out());
+                let shown = shown.as_array().expect("texts").iter().filter_map(Value::as_str).map(words);
+                let shown = shown.inspect(|text| assert!(said.contains(text), "{term}: {said} {text}")).count();
+                assert!(shown >= 4, "{tab}: {label}");
+                // The dialog's button has the focus.
+                browser.press("Enter");
+                becomes(&mut browser, "document.querySelectorAll('dialog').length", &json!(0));
+                assert_eq!(browser.text("document.activeElement.ariaLabel"), label);
+            }
+        }
+    }
+    assert!(tabs.len() == 17 && explained.len() > 25, "{tabs:?} {explained:?}");
     no_errors(&mut browser);
 }
 

@@ -27,7 +27,8 @@ fn cubin() -> PathBuf {
     sources().join("../crates/symbols/tests/cubins/triton.cubin").canonicalize().expect("it is there")
 }
 
-fn record(scene: &Scene, script: &str, options: &str, argument: &str) -> Value {
+/// Records the program with samples that are known, in all formats.
+pub fn record(scene: &Scene, script: &str, options: &str, argument: &str) -> Value {
     record_cubin(scene, &cubin(), script, options, argument)
 }
 

@@ -170,7 +170,11 @@ impl Browser {
     /// Presses a key.
     #[track_caller]
     pub fn press(&mut self, key: &str) {
-        let text = if key.chars().count() == 1 { key } else { "" };
+        let text = match key {
+            "Enter" => "\r",
+            key if key.chars().count() == 1 => key,
+            _ => "",
+        };
         self.call("Input.dispatchKeyEvent", json!({ "type": "keyDown", "key": key, "text": text }));
         self.call("Input.dispatchKeyEvent", json!({ "type": "keyUp", "key": key }));
     }

@@ -250,6 +250,127 @@ pub(super) const ALL: &[Entry] = &[
             "Do not conclude anything about the speed of kernels from it.",
         ],
     ),
+    word(
+        "CPU self",
+        &["self", "self time"],
+        [
+            "CPU time in a function or line itself, without what it calls.",
+            "CPU samples whose innermost frame it is.",
+            "Statistical: a share of n samples is off by about 1 / sqrt(n).",
+            "A large self time is work of the code itself; a small one beside a large total is that of its callees.",
+        ],
+    ),
+    word(
+        "CPU total",
+        &["total", "total time"],
+        [
+            "CPU time in a function or line and in everything that it calls. Totals of callers and callees overlap.",
+            "CPU samples whose stack contains it; recursion counts once.",
+            "Statistical: a share of n samples is off by about 1 / sqrt(n).",
+            "Follow the largest total inwards in the flame graph, to where it divides.",
+        ],
+    ),
+    word(
+        "waiting",
+        &["wait", "off-CPU time", "host wait"],
+        [
+            "Time in which threads did not run: off the CPU, or in CUDA calls that wait for the GPU. Threads that wait at the same time add up.",
+            "Reports of the scheduler (record --off-cpu), and CUPTI's callbacks.",
+            "Intervals are exact. Without --off-cpu, only waits for the GPU are known.",
+            "Waiting is harmless where nothing depends on the thread: look at idle time first.",
+        ],
+    ),
+    word(
+        "rate",
+        &["bandwidth", "bytes per second"],
+        [
+            "Bytes of copies or memsets divided by the time that they took.",
+            "The bytes and time stamps of each operation, as CUPTI reports them.",
+            "Exact. Copies that run at the same time share the bus.",
+            "Compare with the bus: a rate far below it suggests pageable memory or small copies.",
+        ],
+    ),
+    word(
+        "feeding thread",
+        &["what the feeding thread did"],
+        [
+            "The thread that launched the work which ends an idle gap: what it did during the gap is why the GPU was idle.",
+            "The join identifies it; its time is divided by launches, waits and samples.",
+            "Launches and recorded waits are exact, the rest is sampled.",
+            "Record with --off-cpu if much is unknown.",
+        ],
+    ),
+    word(
+        "limited by",
+        &["limiter"],
+        [
+            "What runs out first when blocks of a kernel are placed on a multiprocessor: registers, shared memory, the block size, or blocks.",
+            "The resources of each launch and of the device.",
+            "Exact.",
+            "Reducing another resource does not raise the occupancy. See low-occupancy.",
+        ],
+    ),
+    word(
+        "waves",
+        &["waves full"],
+        [
+            "How often a kernel fills the device: its blocks, divided by the blocks that the device holds at once. A last wave with few blocks \
+             takes as long as a full one.",
+            "The grid of each launch, and its occupancy.",
+            "Exact if the kernel runs alone.",
+            "See the findings tail and small-grid.",
+        ],
+    ),
+    word(
+        "SMs used",
+        &["multiprocessors used"],
+        [
+            "The share of a GPU's multiprocessors (SMs) that have a block of the kernel.",
+            "The grid of each launch.",
+            "Exact as an upper limit.",
+            "See the finding small-grid.",
+        ],
+    ),
+    word(
+        "flame graph",
+        &["icicle graph", "top-down", "bottom-up"],
+        [
+            "Stacks as boxes: the width is the total of a frame, and what it calls is below it. Boxes beside each other are in no order of time.",
+            "Sums by stack of the chosen kind of time; widths of one graph can be compared, those of different kinds cannot.",
+            "GPU times are exact, CPU times are sampled.",
+            "Look for wide boxes that you can change. Bottom-up shows who calls a function; a drag over the strip above selects a time.",
+        ],
+    ),
+    word(
+        "timeline",
+        &["time line"],
+        [
+            "Single events in order of time: GPU work by stream, and launches, samples and waits by thread.",
+            "CUPTI's time stamps and CLOCK_MONOTONIC: one clock.",
+            "Exact; where there are too many events for a page, a part of them is shown, and the page says so.",
+            "Select a gap, and read what the thread that feeds the GPU did in it.",
+        ],
+    ),
+    word(
+        "source",
+        &["source lines"],
+        [
+            "Lines of kernels with their GPU time, and why warps waited there.",
+            "Samples of warps (record --stalls), with the line information of the compiler (nvcc -lineinfo).",
+            "Statistical; a kernel's exact time is divided among its lines by samples.",
+            "Start with the longest bar, and explain its first reason.",
+        ],
+    ),
+    word(
+        "process",
+        &["processes", "process image"],
+        [
+            "A program that ran: a process that executes another program is listed again.",
+            "The kernel's reports of fork, exec and exit.",
+            "Exact.",
+            NOTHING,
+        ],
+    ),
 ];
 
 /// Returns the explanation of a table.
@@ -262,11 +383,13 @@ pub(super) fn table(name: &'static str, table: Table) -> Entry {
         Table::UserPaths => "GPU time by path of user code, without the frames of libraries.",
         Table::Lines => "GPU time and CPU time by line of user code.",
         Table::Steps => "The iterations of the program's loop, slowest first.",
-        Table::Functions => "CPU time by function, without what it calls.",
+        Table::Functions => {
+            "Functions by their own CPU time, without what they call. The page also has the time with what they call, and the GPU time that they caused."
+        }
         Table::Threads => "CPU time and launches by thread.",
         Table::Streams => "GPU time by stream.",
         Table::Ranks => "Ranks of a distributed program: work, communication and waits.",
-        Table::Copies => "Copies by direction.",
+        Table::Copies => "Copies by direction; in the page, memsets as well.",
         Table::Devices => "GPUs, and how long each was busy.",
         Table::Occupancy => "Kernels by shape: how they fill the device, and what limits them.",
         Table::Energy => "Energy by user code and kernel, and that of idle time.",
@@ -275,7 +398,9 @@ pub(super) fn table(name: &'static str, table: Table) -> Entry {
         Table::Stalls => "Source lines of kernels by GPU time, and why their warps waited.",
         Table::Instructions => "Instructions of kernels by GPU time, and why their warps waited.",
         Table::Idle => "Why GPUs were idle, by line and cause.",
-        Table::Waits => "Time off the CPU by line of user code and reason.",
+        Table::Waits => {
+            "Time off the CPU by reason and line of user code. The page also has calls that wait for the GPU."
+        }
         Table::Memory => "Who held GPU memory at its peak and at the end.",
         Table::Calls => "Traced calls by function.",
         Table::Requests => "Requests to the driver by command.",
@@ -286,7 +411,7 @@ pub(super) fn table(name: &'static str, table: Table) -> Entry {
         Table::Stalls | Table::Instructions => "Samples of warps (record --stalls).",
         Table::Counters | Table::Verdicts => "Counters of the GPU (record --counters).",
         Table::Energy => "NVML's energy counter (record --energy).",
-        Table::Waits => "Reports of the scheduler (record --off-cpu).",
+        Table::Waits => "Reports of the scheduler (record --off-cpu); waits for the GPU by CUPTI's callbacks.",
         Table::Memory => "Calls that allocate and free (record --memory).",
         Table::Calls | Table::Requests => "Callbacks of CUPTI, or probes (trace).",
         Table::Ledger => "Counters at every place that drops something.",

@@ -16,6 +16,7 @@ use std::{
 use analysis::summary::Summary;
 use analysis::{
     Events, Flames,
+    explain::{self, Entry, Kind},
     flame_tree::{Measure, MemoryView, View},
     source::{self, SourceFile},
     steps::{StepOutlier, measured_of, percentile, warm_up_of},
@@ -36,9 +37,10 @@ use crate::palette;
 /// The page. `{{name}}` marks where the parts go.
 const PAGE: &str = include_str!("html/page/index.html");
 pub(crate) const STYLE: &str = include_str!("html/page/style.css");
-const SCRIPTS: [&str; 15] = [
+const SCRIPTS: [&str; 16] = [
     "'use strict';\n",
     include_str!("html/page/format.js"),
+    include_str!("html/page/explain.js"),
     include_str!("html/page/names.js"),
     include_str!("html/page/decode.js"),
     include_str!("html/page/calls.js"),
@@ -114,6 +116,7 @@ struct Head<'a> {
     slow_steps: Vec<SlowStep>,
     shapes: Vec<[u32; 8]>,
     overview: OverviewInfo,
+    explained: Vec<Explained>,
     /// For operations, samples, waits, off-CPU intervals, calls and NVTX ranges: the number seen, and of how many one is in
     /// the page.
     seen: [u64; 6],
@@ -124,6 +127,17 @@ struct Head<'a> {
 struct OverviewInfo {
     interval_ns: u64,
     devices: Vec<u32>,
+}
+
+/// What `warpscope explain` says about something that the page shows.
+#[derive(Serialize)]
+struct Explained {
+    kind: &'static str,
+    name: &'static str,
+    means: &'static str,
+    measured: &'static str,
+    exact: &'static str,
+    act: &'static str,
 }
 
 #[derive(Serialize)]
@@ -227,6 +241,7 @@ fn data<'a>(flames: &Flames<'a>, view: View, events: Events<'_>) -> (Head<'a>, V
     let (more, names) = tree.columns();
     columns.extend(more);
     let slow_steps = summary.steps.iter().flat_map(|steps| &steps.outliers).filter_map(SlowStep::of).collect();
+    let explained = explained(&summary);
     let head = Head {
         summary,
         sources: source::files(profile),
@@ -244,10 +259,29 @@ fn data<'a>(flames: &Flames<'a>, view: View, events: Events<'_>) -> (Head<'a>, V
         slow_steps,
         shapes,
         overview: OverviewInfo { interval_ns, devices },
+        explained,
         seen: all.map(|(seen, _)| seen),
         stride: all.map(|(_, stride)| stride),
     };
     (head, columns)
+}
+
+/// Returns the explanations of terms and tables, and of the findings that there are.
+fn explained(summary: &Summary) -> Vec<Explained> {
+    let is_shown = |entry: &Entry| match entry.kind {
+        Kind::Word | Kind::Table => true,
+        Kind::Finding => summary.findings.iter().any(|finding| finding.kind.name() == entry.name),
+        Kind::Frame | Kind::Metric | Kind::Stall => false,
+    };
+    let explained = |Entry { kind, name, means, measured, exact, act, .. }: Entry| Explained {
+        kind: kind.text(),
+        name,
+        means,
+        measured,
+        exact,
+        act,
+    };
+    explain::all().filter(is_shown).map(explained).collect()
 }
 
 /// Returns the exact sums over the whole recording.

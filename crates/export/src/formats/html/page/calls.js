@@ -94,28 +94,28 @@ class Recording {
   /** The kinds of weight that the recording has. */
   findWeights() {
     const all = [];
-    if (this.gpu.node.length) all.push({ id: 'gpu', label: 'GPU', measure: 'time', what: 'GPU time', unit: ['run', 'runs'] });
+    if (this.gpu.node.length) all.push({ id: 'gpu', label: 'GPU', measure: 'time', what: 'GPU time', term: ['GPU time', 'term'], unit: ['run', 'runs'] });
     if (this.stall.node.length) {
-      all.push({ id: 'stall', label: 'GPU by line', measure: 'time', what: 'GPU time by line and stall reason', unit: ['run', 'runs'] });
+      all.push({ id: 'stall', label: 'GPU by line', measure: 'time', what: 'GPU time by line and stall reason', term: ['stall reasons', 'term'], unit: ['run', 'runs'] });
     }
     if (this.head.summary.energy) {
-      all.push({ id: 'energy', label: 'GPU energy', measure: 'energy', what: 'GPU energy of kernels', unit: ['run', 'runs'] });
+      all.push({ id: 'energy', label: 'GPU energy', measure: 'energy', what: 'GPU energy of kernels', term: ['energy', 'table'], unit: ['run', 'runs'] });
     }
     if (this.cpu.node.length) {
-      all.push({ id: 'cpu', label: 'CPU', measure: 'time', what: 'CPU time', unit: ['sample', 'samples'] });
+      all.push({ id: 'cpu', label: 'CPU', measure: 'time', what: 'CPU time', term: ['CPU time', 'term'], unit: ['sample', 'samples'] });
     }
     if (this.idle.node.length) {
-      all.push({ id: 'idle', label: 'GPU idle', measure: 'time', what: 'GPU idle time', unit: ['sample', 'samples'] });
+      all.push({ id: 'idle', label: 'GPU idle', measure: 'time', what: 'GPU idle time', term: ['idle', 'term'], unit: ['sample', 'samples'] });
     }
     [['peak', 'Memory peak', 'GPU memory at its peak'], ['end', 'Memory at end', 'GPU memory at the end']].forEach(([name, label, what], when) => {
-      if (this.memory.when.includes(when)) all.push({ id: `memory-${name}`, label, measure: 'bytes', what, when, unit: ['allocation', 'allocations'] });
+      if (this.memory.when.includes(when)) all.push({ id: `memory-${name}`, label, measure: 'bytes', what, when, term: ['memory', 'table'], unit: ['allocation', 'allocations'] });
     });
     let from = 0;
     this.head.counters.forEach((counter, index) => {
       const to = from + counter.rows;
       if (counter.rows) {
         all.push({ id: counter.waits ? 'wait' : `event${index}`, label: counter.waits ? 'Waiting' : counter.name, from, to,
-          measure: counter.measure, what: counter.waits ? 'time off the CPU' : counter.name,
+          measure: counter.measure, what: counter.waits ? 'time off the CPU' : counter.name, term: counter.waits ? ['waiting', 'term'] : null,
           unit: counter.waits ? ['wait', 'waits'] : ['hit', 'hits'], counted: !counter.weight });
       }
       from = to;

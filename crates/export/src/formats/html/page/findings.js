@@ -27,7 +27,7 @@ class Findings {
     const rows = app.overview.rows.filter(row => !row.cpus);
     working.slice(0, 4).forEach((device, index) => {
       const share = range && rows.length === working.length ? app.overview.share(rows[index]) : device.busy_ns / summary.wall_ns;
-      fact([`GPU ${device.label}`], device.name ? ` (${device.name})` : '', ' busy ', [formatShare(share, 1)], range ? ` of the selected ${formatTime(to - from)}` : ` of ${formatTime(summary.wall_ns)}`,
+      fact([`GPU ${device.label}`], device.name ? ` (${device.name})` : '', ' busy ', [formatShare(share, 1)], range ? ` of the selected ${formatTime(to - from)}` : ` of ${formatTime(summary.wall_ns)}`, index ? '' : explainer(app, 'busy'),
         index || range || !summary.launches ? '' : `  ·  ${formatCounted(summary.launches, 'launch', 'launches')}${summary.launch_each_ns ? `, ${formatTime(summary.launch_each_ns)} each` : ''}`,
         index || range || !summary.host_waits ? '' : `  ·  host threads waited ${formatTime(summary.host_wait_ns)} for the GPU`);
     });
@@ -93,7 +93,7 @@ class Findings {
         gain ? element('span', { class: 'severity' }, gain.severity) : null),
       element('div', { class: 'what' }, element('b', {}, printable(finding.title)), element('p', {}, `Try: ${printable(finding.advice)}`),
         evidence.length ? element('p', { class: 'faint' }, evidence.join('  ·  ')) : null),
-      element('div', { class: 'actions' }, ...buttons));
+      element('div', { class: 'actions' }, ...buttons, explainer(app, finding.kind, 'finding')));
   }
 
   /** What is wrong with the recording itself. */

@@ -101,8 +101,8 @@ class FlameGraph {
       ...options.map(([value, text]) => element('button', { 'aria-pressed': String(value === name.current), 'data-value': value,
         onclick: () => state.set({ [name.key]: value, ...name.also }) }, text)));
     const weights = recording.weights.map(weight => [weight.id, weight.label]);
-    keepFocus(this.controls,
-      choice('weight', { key: 'weight', current: this.weight.id }, weights),
+    keepFocus(this.controls, explainer(this.app, 'flame graph'),
+      choice('weight', { key: 'weight', current: this.weight.id }, weights), explainer(this.app, ...(this.weight.term || [])),
       choice('by', { key: 'by', current: by }, [['line', 'line'], ['function', 'function']]),
       choice('view', { key: 'view', current: view, also: { zoom: null, open: null } }, [['down', 'top-down'], ['up', 'bottom-up']]),
       choice('fold', { key: 'fold', current: fold, also: { open: null } }, [['plumbing', 'plumbing'], ['mine', 'all but my code'], ['none', 'nothing']]),

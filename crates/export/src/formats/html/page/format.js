@@ -76,7 +76,7 @@ function shorten(text, most) {
 /** Replaces the children of an element. A button that had the focus has it again. */
 function keepFocus(parent, ...children) {
   const active = parent.contains(document.activeElement) ? document.activeElement.dataset.value : undefined;
-  parent.replaceChildren(...children);
+  parent.replaceChildren(...children.filter(Boolean));
   if (active !== undefined) [...parent.querySelectorAll('[data-value]')].find(child => child.dataset.value === active)?.focus();
 }
 

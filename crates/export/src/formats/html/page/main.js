@@ -20,7 +20,7 @@ class App {
 
   makeTabs() {
     const { recording } = this;
-    const table = (name, make) => new Table(this, name, () => make(this));
+    const table = (name, make, about) => new Table(this, name, () => make(this), about);
     const has = (family, array) => array.some(node => recording.family[recording.frame[node]] === family);
     const { head } = recording;
     return [
@@ -38,7 +38,7 @@ class App {
       ['stalls', 'Stalls', table('stalls', stallTable), head.summary.stalls ? head.summary.stalls.lines.length : 0],
       ['source', 'Source', head.sources.length ? new Source(this) : null, head.sources.length],
       ['calls', 'Calls', table('calls', callTable), recording.call.start.length],
-      ['processes', 'Processes', table('processes', processTable), head.processes.length],
+      ['processes', 'Processes', table('processes', processTable, ['process', 'term']), head.processes.length],
       ['devices', 'Devices', table('devices', deviceTable), head.summary.devices.length],
       ['ledger', 'Ledger', new Ledger(this)],
     ].filter(([,,, shown]) => shown !== 0 && shown !== false).map(([id, label, view]) => ({ id, label, view }));
@@ -259,12 +259,9 @@ class App {
     const rows = [['/', 'search: text, or /regular expression/'], ['Esc', "undo the last action; the browser's Back does the same"], ['1 … 9', 'tabs'],
       ['arrows, Enter', 'move among tabs, steps, rows and frames; zoom'], ['W S A D', 'zoom and pan the timeline; the wheel zooms, dragging pans'],
       ['drag over the strips', 'select a time range for all tabs; double-click clears it. A click on a step selects its time'], ['Shift + drag', 'the same in the timeline'], ['?', 'this help']];
-    const dialog = element('dialog', { 'aria-label': 'Help', onclose: () => dialog.remove() },
+    showDialog('help', 'Help',
       element('table', {}, ...rows.map(([key, text]) => element('tr', {}, element('td', {}, element('kbd', {}, key)), element('td', {}, text)))),
-      element('p', { class: 'faint' }, 'The address of this page contains the view: copy it to share what you see.'),
-      element('form', { method: 'dialog' }, element('button', {}, 'close')));
-    document.body.append(dialog);
-    dialog.showModal();
+      element('p', { class: 'faint' }, 'The address of this page contains the view: copy it to share what you see.'));
   }
 }
 
@@ -357,23 +354,24 @@ class Ledger {
 
   update() {
     const { summary, frequency, version, host } = this.app.recording.head;
-    const table = rows => element('table', {}, ...rows.map(([name, value]) => element('tr', {}, element('td', {}, name), element('td', { class: 'number' }, value))));
-    const section = (title, ...children) => element('section', {}, element('h2', {}, title), ...children);
+    const terms = { launches: 'launch', matched: 'matched', unmatched_activities: 'matched', pending_launches: 'pending', cpu_samples: 'CPU time' };
+    const table = rows => element('table', {}, ...rows.map(([name, value, term]) => element('tr', {}, element('td', {}, name, explainer(this.app, term, 'term')), element('td', { class: 'number' }, value))));
+    const section = (title, term, ...children) => element('section', {}, element('h2', {}, title, ' ', explainer(this.app, term, 'term')), ...children);
     const counts = ['launches', 'kernels', 'copies', 'memsets', 'matched', 'unmatched_activities', 'pending_launches', 'failed_launches',
       'captured_launches', 'empty_launches', 'cpu_samples', 'own_samples', 'processes', 'threads', 'stacks'];
     const words = key => key.replaceAll('_', ' ');
-    const children = [section('Ledger', ...summary.ledger.map((sentence, index) => element('p', { class: index === 0 && !summary.unmatched_activities ? 'good' : '' }, printable(sentence))),
+    const children = [section('Ledger', 'ledger', ...summary.ledger.map((sentence, index) => element('p', { class: index === 0 && !summary.unmatched_activities ? 'good' : '' }, printable(sentence))),
       ...(summary.ledger.length ? [] : [element('p', {}, 'Nothing was matched and nothing was lost.')]),
       ...summary.notes.map(note => element('p', { class: 'warn' }, printable(note))))];
     if (summary.cost) {
       const { cost } = summary;
-      children.push(section('What warpscope cost', element('p', {}, `${formatTime(cost.total_ns)} in the program${cost.program_cpu_ns ? `, ${formatShare(cost.total_ns, cost.program_cpu_ns)} of its CPU time` : ''}; ${formatTime(cost.delay_ns)} of it delayed the program's threads.`),
+      children.push(section('What warpscope cost', 'overhead', element('p', {}, `${formatTime(cost.total_ns)} in the program${cost.program_cpu_ns ? `, ${formatShare(cost.total_ns, cost.program_cpu_ns)} of its CPU time` : ''}; ${formatTime(cost.delay_ns)} of it delayed the program's threads.`),
         table([...cost.parts.map(part => [part.name, formatTime(part.ns)]), [`per ${cost.unit}`, formatTime(cost.each_ns)], ["warpscope's own process, beside the program", formatTime(cost.collector_cpu_ns)]]),
         ...cost.not_measured.map(what => element('p', { class: 'faint' }, `not measured: ${what}`))));
     }
-    children.push(section('Counts', table(counts.filter(key => summary[key] !== undefined).map(key => [words(key), formatCount(summary[key])]))));
-    children.push(section('Losses by cause', table(Object.entries(summary.lost).map(([key, value]) => [words(key), formatCount(value)]))));
-    children.push(section('Recording', table([['mode', summary.mode], ['CPU samples per second', frequency ? String(frequency) : 'none'], ['host', printable(host)], ['warpscope', printable(version)],
+    children.push(section('Counts', '', table(counts.filter(key => summary[key] !== undefined).map(key => [words(key), formatCount(summary[key]), terms[key]]))));
+    children.push(section('Losses by cause', '', table(Object.entries(summary.lost).map(([key, value]) => [words(key), formatCount(value)]))));
+    children.push(section('Recording', '', table([['mode', summary.mode], ['CPU samples per second', frequency ? String(frequency) : 'none'], ['host', printable(host)], ['warpscope', printable(version)],
       ['command', shorten(printable(summary.command.join(' ')), 200)], ['wait status', summary.status === null ? 'unknown' : String(summary.status)]])));
     this.root.replaceChildren(...children);
     this.app.drawn('ledger');

@@ -6,7 +6,7 @@ class Source {
     this.file = element('select', { 'aria-label': 'File', onchange: () => { this.chosen = Number(this.file.value); this.update(); } });
     this.note = element('span', { class: 'faint' });
     this.body = element('div', { class: 'source', role: 'table' });
-    this.root = element('div', { class: 'tab' }, element('div', { class: 'controls' }, this.file, this.note),
+    this.root = element('div', { class: 'tab' }, element('div', { class: 'controls' }, this.file, this.note, explainer(app, 'source')),
       element('div', { class: 'scroll' }, this.body));
     this.chosen = 0;
     this.file.replaceChildren(...this.files().map((file, index) =>

@@ -32,7 +32,7 @@ class Steps {
     } }, ...steps.map((series, index) => element('option', { value: String(index) }, shorten(`thread ${series.tid}: ${printable(series.place)}`, 80))));
     this.note = element('span', { class: 'faint' });
     this.legend = element('span', { class: 'legend' });
-    this.root.replaceChildren(element('div', { class: 'about' }, this.note, choice, this.legend), this.canvas);
+    this.root.replaceChildren(element('div', { class: 'about' }, element('span', {}, this.note, explainer(app, 'step')), choice, this.legend), this.canvas);
     this.canvas.addEventListener('pointerdown', event => this.start(event));
     this.canvas.addEventListener('pointermove', event => this.move(event));
     this.canvas.addEventListener('pointerup', event => this.end(event));

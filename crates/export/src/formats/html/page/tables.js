@@ -3,8 +3,8 @@
 const TABLE_ROW = 25;
 
 class Table {
-  /** `make` returns { columns, rows, note }; a column has key, label, kind, and bar if its share is drawn. */
-  constructor(app, name, make) {
+  /** `make` returns { columns, rows, note }; a column has key, label, kind, bar if its share is drawn, and term if that is explained. `about` is what explains the table. */
+  constructor(app, name, make, about = [name, 'table']) {
     Object.assign(this, { app, name, make, sort: null });
     this.head = element('div', { class: 'row heading', role: 'row', 'aria-rowindex': '1' });
     this.body = element('div', { class: 'rows', role: 'rowgroup' });
@@ -15,7 +15,7 @@ class Table {
     this.message = element('p', { class: 'message', hidden: true });
     this.copy = element('button', { onclick: () => this.copyCsv() }, 'copy as CSV');
     this.root = element('div', { class: 'tab' },
-      element('div', { class: 'controls' }, this.note, this.ranged, element('span', { class: 'grow' }), this.copy), this.message, this.scroll);
+      element('div', { class: 'controls' }, this.note, explainer(app, ...about), this.ranged, element('span', { class: 'grow' }), this.copy), this.message, this.scroll);
     this.scroll.addEventListener('scroll', () => this.draw());
     this.scroll.addEventListener('keydown', event => this.key(event));
     new ResizeObserver(() => {
@@ -42,17 +42,17 @@ class Table {
       [column.key, rows.reduce((most, row) => Math.max(most, row[column.key]), 0)]));
     const shown = test ? `${formatCount(this.rows.length)} of ${formatCounted(this.all, 'row', 'rows')}` : formatCounted(this.all, 'row', 'rows');
     this.note.textContent = [shown, note].filter(Boolean).join(' · ');
-    const width = column => column.kind === 'text' ? 'minmax(120px, 1fr)' : `${column.width || 104}px`;
+    const width = column => column.kind === 'text' ? 'minmax(120px, 1fr)' : `${columnWidth(column)}px`;
     this.scroll.style.setProperty('--columns', columns.map(width).join(' '));
     // On a narrow screen the name comes first, and stays.
     this.scroll.style.setProperty('--narrow', ['170px', ...columns.filter((_, index) => index !== this.first).map(column => column.kind === 'text' ? '200px' : width(column))].join(' '));
     this.scroll.setAttribute('aria-rowcount', String(this.rows.length + 1));
-    keepFocus(this.head, ...columns.map((column, index) => element('span', { role: 'columnheader', class: index === this.first ? 'first' : '',
+    keepFocus(this.head, ...columns.map((column, index) => element('span', { role: 'columnheader', class: `${column.kind === 'text' ? '' : 'number'}${index === this.first ? ' first' : ''}`,
       'aria-sort': column.key === key ? (down ? 'descending' : 'ascending') : 'none' },
       element('button', { class: column.kind === 'text' ? '' : 'number', 'data-value': column.key, onclick: () => {
         this.sort = { key: column.key, down: column.key === key ? !down : column.kind !== 'text' };
         this.update();
-      } }, `${column.label}${column.key === key ? (down ? ' ↓' : ' ↑') : ''}`))));
+      } }, `${column.label}${column.key === key ? (down ? ' ↓' : ' ↑') : ''}`), column.term ? explainer(this.app, column.term, 'term') : null)));
     this.message.hidden = this.rows.length > 0;
     this.scroll.hidden = !this.message.hidden;
     this.message.textContent = test && test.error ? `${test.error}. ` : test && this.all ? `No row matches “${q}”. ` : 'Nothing in this time range or filter. ';
@@ -71,7 +71,7 @@ class Table {
     if (from === this.drawnFrom && to === this.drawnTo) return;
     // The characters that fit into the name, which is cut in its middle: its end is what ran.
     const { clientWidth } = this.scroll;
-    const others = this.columns.reduce((sum, column, index) => sum + (index === this.first ? 0 : column.width || 104), 0);
+    const others = this.columns.reduce((sum, column, index) => sum + (index === this.first ? 0 : columnWidth(column)), 0);
     this.room = clientWidth < 640 ? 21 : this.columns.some((column, index) => column.kind === 'text' && index !== this.first) ? Infinity : Math.floor((clientWidth - others - 20) / 7.25);
     [this.drawnFrom, this.drawnTo] = [from, to];
     this.body.replaceChildren(...this.rows.slice(from, to).map((row, index) => this.row(row, from + index)));
@@ -102,7 +102,8 @@ class Table {
 
   key(event) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (!step && event.key !== 'Enter') return;
+    // Enter on a button presses it.
+    if (!step && (event.key !== 'Enter' || event.target !== this.scroll)) return;
     event.preventDefault();
     const { sel } = this.app.state.values;
     const at = this.rows.findIndex(row => sel && row.sel && row.sel.kind === sel.kind && row.sel.id === sel.id);
@@ -134,6 +135,11 @@ class Table {
     this.copy.textContent = copied ? 'copied' : 'cannot copy';
     setTimeout(() => { this.copy.textContent = 'copy as CSV'; }, 1500);
   }
+}
+
+/** The width of a column of numbers, with room for its "?". */
+function columnWidth(column) {
+  return (column.width || 104) + (column.term ? 16 : 0);
 }
 
 function formatCell(value, kind) {
@@ -187,7 +193,7 @@ function byFrame({ recording }, family, sums) {
 
 function kernelTable(app) {
   return { columns: [
-    { key: 'total', label: 'time', kind: 'time', bar: 'gpu', width: 130 }, { key: 'share', label: 'of GPU time', kind: 'share', width: 104 },
+    { key: 'total', label: 'time', term: 'GPU time', kind: 'time', bar: 'gpu', width: 130 }, { key: 'share', label: 'of GPU time', term: 'share', kind: 'share', width: 104 },
     { key: 'count', label: 'runs', kind: 'count', width: 90 }, { key: 'mean', label: 'mean', kind: 'time', width: 90 },
     { key: 'max', label: 'max', kind: 'time', width: 90 }, { key: 'shown', search: 'label', label: 'kernel', kind: 'text' },
   ], rows: byFrame(app, FAMILY.kernel, app.sums('gpu')), weights: ['gpu'] };
@@ -195,9 +201,9 @@ function kernelTable(app) {
 
 function copyTable(app) {
   return { columns: [
-    { key: 'total', label: 'time', kind: 'time', bar: 'memory', width: 130 }, { key: 'share', label: 'of GPU time', kind: 'share', width: 104 },
+    { key: 'total', label: 'time', term: 'GPU time', kind: 'time', bar: 'memory', width: 130 }, { key: 'share', label: 'of GPU time', term: 'share', kind: 'share', width: 104 },
     { key: 'count', label: 'count', kind: 'count', width: 90 }, { key: 'bytes', label: 'bytes', kind: 'bytes', width: 100 },
-    { key: 'rate', label: 'rate', kind: 'rate', width: 120 }, { key: 'mean', label: 'mean', kind: 'time', width: 90 },
+    { key: 'rate', label: 'rate', term: 'rate', kind: 'rate', width: 120 }, { key: 'mean', label: 'mean', kind: 'time', width: 90 },
     { key: 'max', label: 'max', kind: 'time', width: 90 }, { key: 'label', label: 'copy or memset', kind: 'text' },
   ], rows: byFrame(app, FAMILY.memory, app.sums('gpu')), weights: ['gpu'] };
 }
@@ -213,9 +219,9 @@ function pathTable(app) {
       mean: sums.self[node] / sums.count[node], sel: { kind: 'n', id: node } });
   }
   return { columns: [
-    { key: 'total', label: 'time', kind: 'time', bar: 'gpu', width: 130 }, { key: 'share', label: 'of GPU time', kind: 'share', width: 104 },
+    { key: 'total', label: 'time', term: 'GPU time', kind: 'time', bar: 'gpu', width: 130 }, { key: 'share', label: 'of GPU time', term: 'share', kind: 'share', width: 104 },
     { key: 'count', label: 'count', kind: 'count', width: 90 }, { key: 'mean', label: 'mean', kind: 'time', width: 90 },
-    { key: 'path', label: 'call path', kind: 'text' },
+    { key: 'path', label: 'call path', term: 'path', kind: 'text' },
   ], rows, weights: ['gpu'] };
 }
 
@@ -257,9 +263,9 @@ function codeTable(app, byFunction) {
     }
   }
   const columns = [];
-  if (has('gpu')) columns.push({ key: 'gpu', label: 'GPU', kind: 'time', bar: 'gpu', width: 120 }, { key: 'runs', label: 'GPU runs', kind: 'count', width: 90 });
-  if (has('cpu')) columns.push({ key: 'self', label: 'CPU self', kind: 'time', bar: 'cpu', width: 110 }, { key: 'cpu', label: 'CPU total', kind: 'time', bar: 'cpu', width: 110 });
-  if (has('wait')) columns.push({ key: 'wait', label: 'waiting', kind: 'time', bar: 'wait', width: 110 });
+  if (has('gpu')) columns.push({ key: 'gpu', label: 'GPU', term: 'GPU time', kind: 'time', bar: 'gpu', width: 120 }, { key: 'runs', label: 'GPU runs', kind: 'count', width: 90 });
+  if (has('cpu')) columns.push({ key: 'self', label: 'CPU self', term: 'CPU self', kind: 'time', bar: 'cpu', width: 110 }, { key: 'cpu', label: 'CPU total', term: 'CPU total', kind: 'time', bar: 'cpu', width: 110 });
+  if (has('wait')) columns.push({ key: 'wait', label: 'waiting', term: 'waiting', kind: 'time', bar: 'wait', width: 110 });
   columns.push({ key: 'name', label: byFunction ? 'function' : 'line', kind: 'text' });
   const without = folded && byFunction ? `without ${app.state.values.fold === 'mine' ? 'code of others' : 'plumbing'}` : '';
   return { columns, rows: [...rows.values()], note: without, weights: all.map(({ id }) => id) };
@@ -297,7 +303,7 @@ function waitTable(app) {
   }
   for (const row of rows.values()) row.mean = row.total / row.count;
   return { columns: [
-    { key: 'total', label: 'time', kind: 'time', bar: 'wait', width: 130 }, { key: 'count', label: 'waits', kind: 'count', width: 90 },
+    { key: 'total', label: 'time', term: 'waiting', kind: 'time', bar: 'wait', width: 130 }, { key: 'count', label: 'waits', kind: 'count', width: 90 },
     { key: 'mean', label: 'mean', kind: 'time', width: 90 }, { key: 'max', label: 'max', kind: 'time', width: 90 },
     { key: 'name', label: 'wait', kind: 'text' }, { key: 'kind', label: 'kind', kind: 'text' },
   ], rows: [...rows.values()], weights: ['wait'] };
@@ -340,8 +346,8 @@ function processTable(app) {
     if (row) row.cpu += cpu.ns[i];
   }
   return { columns: [
-    { key: 'gpu', label: 'GPU', kind: 'time', bar: 'gpu', width: 120 }, { key: 'runs', label: 'GPU runs', kind: 'count', width: 90 },
-    { key: 'cpu', label: 'CPU', kind: 'time', bar: 'cpu', width: 120 }, { key: 'pid', label: 'pid', kind: 'id', width: 90 },
+    { key: 'gpu', label: 'GPU', term: 'GPU time', kind: 'time', bar: 'gpu', width: 120 }, { key: 'runs', label: 'GPU runs', kind: 'count', width: 90 },
+    { key: 'cpu', label: 'CPU', term: 'CPU time', kind: 'time', bar: 'cpu', width: 120 }, { key: 'pid', label: 'pid', kind: 'id', width: 90 },
     { key: 'start', label: 'from', kind: 'time', width: 90 }, { key: 'end', label: 'to', kind: 'time', width: 90 },
     { key: 'name', label: 'process', kind: 'text' },
   ], rows: [...rows.values()], weights: ['whole'] };
@@ -350,8 +356,8 @@ function processTable(app) {
 function deviceTable(app) {
   const rows = app.recording.head.summary.devices.map(device => ({ ...device, name: [`GPU ${device.label}`, device.name].filter(Boolean).join(': '), uuid: device.uuid || '' }));
   return { columns: [
-    { key: 'busy_ns', label: 'busy', kind: 'time', bar: 'gpu', width: 120 }, { key: 'busy_share', label: 'of recording', kind: 'share', width: 104 },
-    { key: 'time_ns', label: 'work', kind: 'time', width: 100 }, { key: 'streams', label: 'streams', kind: 'count', width: 90 },
+    { key: 'busy_ns', label: 'busy', term: 'busy', kind: 'time', bar: 'gpu', width: 120 }, { key: 'busy_share', label: 'of recording', term: 'share', kind: 'share', width: 104 },
+    { key: 'time_ns', label: 'work', term: 'GPU time', kind: 'time', width: 100 }, { key: 'streams', label: 'streams', kind: 'count', width: 90 },
     { key: 'kernels', label: 'kernels', kind: 'count', width: 90 }, { key: 'copies', label: 'copies', kind: 'count', width: 90 },
     { key: 'memsets', label: 'memsets', kind: 'count', width: 90 }, { key: 'name', label: 'device', kind: 'text' }, { key: 'uuid', label: 'UUID', kind: 'text' },
   ], rows, note: 'work adds up concurrent operations', weights: ['whole'] };
@@ -372,8 +378,8 @@ function memoryTable(app) {
     }
   }
   return { columns: [
-    { key: 'bytes', label: 'bytes', kind: 'bytes', bar: 'gpu', width: 120 }, { key: 'share', label: 'of held', kind: 'share', width: 84 },
-    { key: 'count', label: 'count', kind: 'count', width: 90 }, { key: 'place', label: 'allocated by', kind: 'text' },
+    { key: 'bytes', label: 'bytes', kind: 'bytes', bar: 'gpu', width: 120 }, { key: 'share', label: 'of held', term: 'share', kind: 'share', width: 84 },
+    { key: 'count', label: 'count', kind: 'count', width: 90 }, { key: 'place', label: 'allocated by', term: 'user code', kind: 'text' },
     { key: 'use', label: 'use', kind: 'text' }, { key: 'when', label: 'when', kind: 'text' }, { key: 'gpu', label: 'device', kind: 'text' },
   ], rows, note: 'bytes held at one time', weights: ['whole'] };
 }
@@ -383,10 +389,10 @@ function occupancyTable(app) {
   const rows = app.recording.head.summary.occupancy.map(row => ({ ...row, used: row.multiprocessors_used / row.multiprocessors, full: row.waves / Math.ceil(row.waves),
     waves: row.waves < 0.1 ? row.waves.toPrecision(2) : row.waves.toFixed(2), needs: `${formatCount(row.blocks)} × ${row.threads} threads, ${row.registers} registers, ${formatBytes(row.shared_memory)} shared` }));
   return { columns: [
-    { key: 'ns', label: 'time', kind: 'time', bar: 'gpu', width: 120 }, { key: 'count', label: 'runs', kind: 'count', width: 90 },
-    { key: 'kernel', label: 'kernel', kind: 'text' }, { key: 'occupancy', label: 'occupancy', kind: 'share', width: 96 },
-    { key: 'limiter', label: 'limited by', kind: 'text' }, { key: 'used', label: 'SMs used', kind: 'share', width: 96 },
-    { key: 'waves', label: 'waves', kind: 'id', width: 90 }, { key: 'full', label: 'waves full', kind: 'share', width: 96 },
+    { key: 'ns', label: 'time', term: 'GPU time', kind: 'time', bar: 'gpu', width: 120 }, { key: 'count', label: 'runs', kind: 'count', width: 90 },
+    { key: 'kernel', label: 'kernel', kind: 'text' }, { key: 'occupancy', label: 'occupancy', term: 'occupancy', kind: 'share', width: 96 },
+    { key: 'limiter', label: 'limited by', term: 'limited by', kind: 'text' }, { key: 'used', label: 'SMs used', term: 'SMs used', kind: 'share', width: 96 },
+    { key: 'waves', label: 'waves', term: 'waves', kind: 'id', width: 90 }, { key: 'full', label: 'waves full', term: 'waves', kind: 'share', width: 96 },
     { key: 'needs', label: 'grid and block', kind: 'text' }, { key: 'device', label: 'GPU', kind: 'id', width: 70 },
   ], rows, note: 'the warps that a multiprocessor can hold, by registers, shared memory and block size', weights: ['whole'] };
 }
@@ -399,9 +405,9 @@ function stallTable(app) {
     return { ...line, line: line.line || '[no line information]', sel: frame > 0 ? { kind: 'f', id: frame } : null };
   });
   return { columns: [
-    { key: 'ns', label: 'time', kind: 'time', bar: 'gpu', width: 120 }, { key: 'share', label: 'of kernel', kind: 'share', width: 90 },
-    { key: 'samples', label: 'samples', kind: 'count', width: 90 }, { key: 'line', label: 'line', kind: 'text' },
-    { key: 'stall', label: 'stall', kind: 'text' }, { key: 'stall_share', label: 'of line', kind: 'share', width: 76 },
+    { key: 'ns', label: 'time', term: 'GPU time', kind: 'time', bar: 'gpu', width: 120 }, { key: 'share', label: 'of kernel', term: 'share', kind: 'share', width: 90 },
+    { key: 'samples', label: 'samples', term: 'stall reasons', kind: 'count', width: 90 }, { key: 'line', label: 'line', kind: 'text' },
+    { key: 'stall', label: 'stall', term: 'stall reasons', kind: 'text' }, { key: 'stall_share', label: 'of line', term: 'share', kind: 'share', width: 76 },
     { key: 'meaning', label: 'meaning', kind: 'text' }, { key: 'kernel', label: 'kernel', kind: 'text' },
   ], rows, note: "each kernel's exact time, divided among its lines by samples", weights: ['whole'] };
 }
@@ -422,8 +428,8 @@ function idleTable(app) {
     }
   }
   return { columns: [
-    { key: 'ns', label: 'idle', kind: 'time', bar: 'wait', width: 120 }, { key: 'share', label: 'of recording', kind: 'share', width: 104 },
-    { key: 'place', label: 'code', kind: 'text' }, { key: 'cause', label: 'what the feeding thread did', kind: 'text' },
+    { key: 'ns', label: 'idle', term: 'idle', kind: 'time', bar: 'wait', width: 120 }, { key: 'share', label: 'of recording', term: 'share', kind: 'share', width: 104 },
+    { key: 'place', label: 'code', term: 'user code', kind: 'text' }, { key: 'cause', label: 'what the feeding thread did', term: 'feeding thread', kind: 'text' },
     { key: 'phase', label: 'when', kind: 'text' }, { key: 'gpu', label: 'device', kind: 'text' },
   ], rows, weights: ['whole'] };
 }

@@ -76,7 +76,7 @@ class TimeLine {
     this.canvas = element('canvas', { tabindex: '0', 'aria-label': 'Timeline', class: 'graph' });
     this.scroll = element('div', { class: 'scroll' }, this.canvas);
     this.note = element('span', { class: 'faint' });
-    this.root = element('div', { class: 'tab' }, element('div', { class: 'controls' }, this.note, element('span', { class: 'grow' }),
+    this.root = element('div', { class: 'tab' }, element('div', { class: 'controls' }, this.note, explainer(app, 'timeline'), element('span', { class: 'grow' }),
       element('button', { onclick: () => this.zoom(0.5) }, 'zoom in'), element('button', { onclick: () => this.zoom(2) }, 'zoom out'),
       element('button', { onclick: () => this.app.state.set({ window: null, range: null }) }, 'all'),
       element('button', { onclick: () => this.app.state.set({ range: this.window().map(Math.round) }) }, 'select this range')), this.scroll);
