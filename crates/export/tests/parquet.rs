@@ -134,7 +134,7 @@ print(*duckdb.sql(f'''
     let python = std::env::var("WARPSCOPE_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let run = match Command::new(python).args(["-c", SCRIPT]).arg(directory.path()).output() {
         Ok(run) if run.status.code() != Some(77) => run,
-        _ => return support::not_covered("Parquet's readers: `pip install duckdb pyarrow`"),
+        _ => return support::coverage::not_covered("Parquet's readers: `pip install duckdb pyarrow`"),
     };
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     let kernels = &tables(&events)["kernels"];

@@ -175,7 +175,7 @@ print(begins, samples)
     let run = Command::new(python).args(["-c", SCRIPT]).arg(&file).output();
     let run = match run {
         Ok(run) if run.status.code() != Some(77) => run,
-        _ => return support::not_covered("Perfetto's schema: `pip install perfetto`"),
+        _ => return support::coverage::not_covered("Perfetto's schema: `pip install perfetto`"),
     };
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     let profile = fixtures::fold(&events);

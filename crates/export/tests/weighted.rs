@@ -174,7 +174,7 @@ fn go_reads_the_profile() {
     if Command::new("go").args(["tool", "-n", "pprof"]).output().is_ok_and(|run| !run.status.success())
         || go(&["-h"]).is_err()
     {
-        return support::not_covered("pprof's reader: `go tool pprof` is not installed");
+        return support::coverage::not_covered("pprof's reader: `go tool pprof` is not installed");
     }
     let events = events();
     let profile = fixtures::fold(&events);

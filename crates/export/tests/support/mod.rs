@@ -1,6 +1,8 @@
 //! The formats of the recordings of `fixtures`, and readers of formats.
 #![allow(dead_code, reason = "each test file uses its part of it")]
 
+#[path = "../../../../tests/support/coverage.rs"]
+pub mod coverage;
 pub mod html;
 pub mod parquet;
 pub mod perfetto;
@@ -8,7 +10,7 @@ pub mod pprof;
 pub mod proto;
 pub mod sql;
 
-use std::{fs, io};
+use std::io;
 
 use analysis::{Events, Flames, View};
 use export::Format;
@@ -33,15 +35,4 @@ pub fn gunzip(gz: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     io::Read::read_to_end(&mut flate2::read::MultiGzDecoder::new(gz), &mut bytes).expect("gzip");
     bytes
-}
-
-/// Reports something that this machine cannot test. `./test` prints a summary.
-pub fn not_covered(what: &str) {
-    match std::env::var_os("WARPSCOPE_NOT_COVERED") {
-        None => eprintln!("not covered: {what}"),
-        Some(path) => {
-            let mut file = fs::OpenOptions::new().append(true).create(true).open(path).expect("the file opens");
-            io::Write::write_all(&mut file, format!("{what}\n").as_bytes()).expect("written");
-        }
-    }
 }
