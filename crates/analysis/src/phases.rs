@@ -22,6 +22,8 @@ use crate::classes;
 const OTHER: &str = "other";
 /// The phase that gives way to all others.
 const FORWARD: &str = "forward";
+/// The phase of work that compilers run to try what they have generated. It belongs to no step.
+pub const COMPILE: &str = "compile";
 /// The phase that ends a training step.
 pub const OPTIMIZER: &str = "optimizer";
 /// The phase of kernels that communicate, and their class.

@@ -15,7 +15,7 @@ use text::short::split_place;
 use super::{levels::Level, loops::Code, tree::Site};
 use crate::{
     names,
-    phases::{self, OPTIMIZER, Rules},
+    phases::{self, COMPILE, OPTIMIZER, Rules},
     user_code::{self, UserCode},
 };
 
@@ -92,7 +92,9 @@ impl<'a> Program<'a> {
 
 impl Code for Program<'_> {
     fn sites(&self, _: ProcessId, stack: StackId) -> Vec<Site> {
-        self.frames(stack).into_iter().map(|(site, _)| site).collect()
+        let (sites, names): (Vec<Site>, Vec<Vec<NamedFrame>>) = self.frames(stack).into_iter().unzip();
+        let of_compiler = |rules| phases::of_frames(rules, &names.concat()) == COMPILE;
+        if self.phases.as_ref().is_some_and(of_compiler) { Vec::new() } else { sites }
     }
 
     fn has_start(&self, process: ProcessId) -> bool {
@@ -106,6 +108,12 @@ impl Code for Program<'_> {
         let called: Vec<NamedFrame> = sites.into_iter().skip(depth).flat_map(|(_, names)| names).collect();
         let is_optimizer = self.phases.as_ref().is_some_and(|rules| phases::of_frames(rules, &called) == OPTIMIZER);
         if is_python || is_optimizer { Some(is_optimizer) } else { None }
+    }
+
+    fn optimizer(&self, stack: StackId) -> Option<usize> {
+        let rules = self.phases.as_ref()?;
+        let is_optimizer = |(_, names): &SiteNames| phases::of_frames(rules, names) == OPTIMIZER;
+        self.frames(stack).iter().position(is_optimizer)
     }
 }
 

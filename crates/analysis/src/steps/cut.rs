@@ -1,10 +1,9 @@
 //! Steps as intervals: a second look at the launches, now that the loop is known.
 
 use model::event::{Launch, ProcessId, StackId};
-use rustc_hash::FxHashMap;
 
 use super::{
-    found::{BEGINS, Found, LEFT},
+    found::{APART, BEGINS, Found, LEFT},
     levels::Level,
     order::{Next, Order},
     sequence::Pair,
@@ -33,7 +32,8 @@ pub struct Cut {
 /// Cuts launches into steps.
 #[derive(Debug)]
 pub struct Cutter<'a> {
-    numbers: &'a FxHashMap<Pair, u32>,
+    found: &'a Found,
+    levels: Vec<&'a Level>,
     marks: Vec<u8>,
     order: Order,
     threads: Threads<Thread>,
@@ -49,11 +49,11 @@ struct Thread {
 
 impl<'a> Cutter<'a> {
     /// Cuts by some levels, at most one for each process.
-    pub fn new(found: &'a Found, levels: &[&Level]) -> Self {
-        let of_pair = |(pair, _): &_| levels.iter().fold(0, |marks, level| marks | found.marks(level, pair));
-        let marks = found.pairs.iter().map(of_pair);
+    pub fn new(found: &'a Found, levels: &[&'a Level]) -> Self {
+        let marks = found.pairs.iter().map(|(pair, _)| found.marks_of(levels, pair));
         Self {
-            numbers: &found.numbers,
+            found,
+            levels: levels.to_vec(),
             marks: marks.collect(),
             order: Order::default(),
             threads: Threads::default(),
@@ -74,8 +74,15 @@ impl<'a> Cutter<'a> {
         let thread = self.threads.get(launch.process, launch.tid);
         let mut marks = 0;
         if launch.stack.0 != 0 && !launch.stack.is_placeholder() {
-            let pair = Pair { process: launch.process, from: thread.last.replace(launch.stack), to: launch.stack };
-            marks = self.numbers.get(&pair).map_or(0, |number| self.marks[*number as usize]);
+            let pair = Pair { process: launch.process, from: thread.last, to: launch.stack };
+            marks = match self.found.numbers.get(&pair) {
+                Some(number) => self.marks[*number as usize],
+                None => self.found.marks_of(&self.levels, &pair),
+            };
+            if marks & APART != 0 {
+                return;
+            }
+            thread.last = Some(launch.stack);
         }
         if marks & LEFT != 0 {
             self.done.extend(thread.current.take());

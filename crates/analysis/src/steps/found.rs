@@ -13,6 +13,8 @@ use super::{
 pub const LEFT: u8 = 1;
 /// A step begins.
 pub const BEGINS: u8 = 2;
+/// It belongs to no step, and those around it follow each other.
+pub const APART: u8 = 4;
 
 /// What was found in a sequence of launches.
 #[derive(Debug)]
@@ -43,8 +45,14 @@ impl Found {
         levels::of_functions(&self.loops, &self.pairs, is)
     }
 
+    /// Returns what a pair of launches means for some levels.
+    pub(super) fn marks_of(&self, levels: &[&Level], pair: &Pair) -> u8 {
+        let apart = if self.loops.leaf(pair.process, pair.to).is_none() { APART } else { 0 };
+        levels.iter().fold(apart, |marks, level| marks | self.marks(level, pair))
+    }
+
     /// Returns what a pair of launches means for a level.
-    pub(super) fn marks(&self, level: &Level, pair: &Pair) -> u8 {
+    fn marks(&self, level: &Level, pair: &Pair) -> u8 {
         let Begins { loops, also, after, calls } = &level.begins;
         let mut marks = 0;
         if pair.process != level.process {

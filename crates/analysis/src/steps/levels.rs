@@ -14,6 +14,8 @@
 //!                                              their distance is always the same, and if it is an optimizer, or launches
 //!                                              much where names do not say. Otherwise it may be a log of every tenth step.
 //! ```
+//!
+//! Where names say what an optimizer is, the innermost loop that calls it is the step, whatever is around it.
 
 use std::collections::BTreeMap;
 
@@ -142,7 +144,7 @@ pub fn levels(loops: &Loops, code: &dyn Code) -> (Vec<Level>, Vec<usize>) {
     }
     let mut processes: Vec<ProcessId> = levels.iter().map(|level| level.process).collect();
     processes.dedup();
-    let steps = processes.iter().filter_map(|process| main(loops, &levels, *process)).collect();
+    let steps = processes.iter().filter_map(|process| main(loops, &levels, *process, code)).collect();
     (levels, steps)
 }
 
@@ -215,7 +217,7 @@ fn nested(loops: &Loops, id: u32) -> usize {
 }
 
 /// Returns the level that is the steps of a process.
-fn main(loops: &Loops, levels: &[Level], process: ProcessId) -> Option<usize> {
+fn main(loops: &Loops, levels: &[Level], process: ProcessId, code: &dyn Code) -> Option<usize> {
     let of_process = |level: &Level| {
         let is_main = level.process == process && level.share >= MAIN && level.iterations / level.threads >= FEWEST;
         is_main && !level.is_doubtful && nested(loops, level.begins.loops[0]) <= MAX_NESTED
@@ -232,7 +234,17 @@ fn main(loops: &Loops, levels: &[Level], process: ProcessId) -> Option<usize> {
             chosen = index;
         }
     }
-    Some(chosen)
+    // A step of training has one optimizer, at its end: what contains several such steps is an epoch, or a log of every tenth.
+    let loop_of = |index: usize| levels[index].begins.loops[0];
+    let optimizers = |index: usize| loops.optimizers(&loops.all[loop_of(index) as usize], code);
+    let within = |index: usize| std::iter::successors(levels[index].within, |outer| levels[*outer].within);
+    let all = optimizers(chosen);
+    let is_step = |index: &&usize| {
+        loop_of(**index) != loop_of(chosen)
+            && within(**index).any(|outer| outer == chosen)
+            && optimizers(**index) == all
+    };
+    if all.is_empty() { Some(chosen) } else { candidates.iter().rfind(is_step).copied().or(Some(chosen)) }
 }
 
 /// Returns the calls of functions as levels, one for each process: of a function that its threads call once or twice, the

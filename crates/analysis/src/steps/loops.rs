@@ -12,6 +12,8 @@
 //! What a stack does not tell: if a function is called around a loop from a single call site and nothing else is launched
 //! there, its own sites repeat. Then the loop is found in that function, with the same iterations.
 
+use std::collections::BTreeSet;
+
 use model::event::{ProcessId, StackId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -23,12 +25,16 @@ use super::{
 
 /// What the detector needs to know about the code of a program.
 pub trait Code {
-    /// Returns the call sites of a stack, outermost first, up to the call that launched.
+    /// Returns the call sites of a stack, outermost first, up to the call that launched. None: the launch belongs to no step.
     fn sites(&self, process: ProcessId, stack: StackId) -> Vec<Site>;
     /// Whether a process was recorded from its first launch on.
     fn has_start(&self, process: ProcessId) -> bool;
     /// Whether what the call site at this depth of a stack calls ends a step, as an optimizer does; `None` if names do not say.
     fn ends_step(&self, _stack: StackId, _depth: usize) -> Option<bool> {
+        None
+    }
+    /// Returns the depth of the outermost call site of a stack that is in an optimizer.
+    fn optimizer(&self, _stack: StackId) -> Option<usize> {
         None
     }
 }
@@ -145,8 +151,9 @@ impl Loops {
         for (pair, count) in &sequence.pairs {
             let Self { tree, leaves, launches, .. } = &mut found;
             let add = || tree.add(pair.process, pair.to, &code.sites(pair.process, pair.to));
-            leaves.entry((pair.process, pair.to)).or_insert_with(add);
-            *launches.entry(pair.process).or_default() += count;
+            if leaves.entry((pair.process, pair.to)).or_insert_with(add).is_some() {
+                *launches.entry(pair.process).or_default() += count;
+            }
         }
         let graphs = found.graphs(sequence, code);
         let below = found.launches_below(sequence);
@@ -187,7 +194,7 @@ impl Loops {
     }
 
     /// Returns the innermost node of a stack.
-    fn leaf(&self, process: ProcessId, stack: StackId) -> Option<u32> {
+    pub fn leaf(&self, process: ProcessId, stack: StackId) -> Option<u32> {
         self.leaves.get(&(process, stack)).copied().flatten()
     }
 
@@ -263,6 +270,16 @@ impl Loops {
         below
     }
 
+    /// Returns the innermost nodes of the launches in optimizers that the iterations of a loop call.
+    pub fn optimizers(&self, around: &Loop, code: &dyn Code) -> BTreeSet<u32> {
+        let depth = self.tree.depth(around.at) as usize;
+        let all = self.leaves.iter().filter(|((process, _), _)| *process == around.process);
+        let own = all.filter_map(|((_, stack), leaf)| Some((*stack, (*leaf)?)));
+        let inside = own.filter(|(_, leaf)| self.tree.up(*leaf).any(|node| around.has(node)));
+        let called = inside.filter(|(stack, _)| code.optimizer(*stack).is_some_and(|at| at > depth));
+        called.map(|(_, leaf)| leaf).collect()
+    }
+
     /// Returns the loops of a call.
     pub fn at(&self, node: u32) -> impl Iterator<Item = (u32, &Loop)> {
         self.by_node.get(&node).into_iter().flatten().map(|id| (*id, &self.all[*id as usize]))
@@ -320,6 +337,10 @@ impl Loops {
     /// Reports what a launch means for each loop: first those that it leaves.
     pub fn marks(&self, pair: &Pair, mut on: impl FnMut(u32, Mark)) {
         let Some((from, to, fork)) = self.fork(pair) else { return };
+        if pair.from.is_some() && from.is_none() {
+            // After launches that belong to no step, the one before these decides.
+            return;
+        }
         let outermost = fork.map_or(NONE, |fork| fork.at);
         if let Some(from) = from
             && from != to

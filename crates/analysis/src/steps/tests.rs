@@ -169,6 +169,48 @@ fn what_happens_now_and_then_ends_no_step() {
     Program::new([vec![launch(1), updated], vec![launch(4)]]).run(1).check_steps();
 }
 
+/// Check that the innermost loop that calls an optimizer is the step, in a function of its own or not: neither a log of every
+/// tenth step, nor an epoch, nor the loop of the optimizer over its parameters, nor micro-batches.
+#[test]
+fn an_optimizer_ends_a_step() {
+    let (optimizer, layers) = (vec![repeat(3, vec![launch(1)], 12)], vec![launch(9)]);
+    let step = vec![launch(1), call(2), call(3)];
+    let programs = [
+        // The step is a function that the loop around it calls from a single place.
+        [vec![launch(1), repeat(2, vec![steps(vec![call(1)], 10), launch(1)], 20)], step.clone()],
+        [vec![launch(1), repeat(2, vec![call(1), launch(1)], 20)], vec![steps(step, 12)]],
+        [
+            vec![launch(1), steps(vec![call(1), call(2), call(2), call(3)], 20)],
+            vec![repeat(2, vec![launch(1), launch(1)], 10)],
+        ],
+        [vec![launch(1), steps(vec![repeat(2, vec![call(1)], 10), call(3)], 20)], vec![launch(9), launch(1)]],
+    ];
+    for [main, called] in programs {
+        let program = Program::of(vec![main, called, layers.clone(), optimizer.clone()]);
+        for program in [program.clone(), program.with_lines()] {
+            program.with_names(Some(3), None).run(1).check_steps();
+        }
+    }
+}
+
+/// Check that what a compiler runs belongs to no step, and does not divide one: before the loop, in its first iteration, and in
+/// some later ones.
+#[test]
+fn compilers_have_no_steps() {
+    let compiled = || maybe(5, vec![call(2)]);
+    let body = vec![launch(1), maybe_first(2, call(2)), compiled(), launch(1), call(1), compiled()];
+    let program = Program::of(vec![
+        vec![launch(1), call(2), steps(body, 60)],
+        vec![launch(1), compiled(), launch(1)],
+        vec![repeat(2, vec![launch(1), launch(2)], 400)],
+    ]);
+    for seed in 0..10 {
+        let run = program.clone().with_names(None, Some(2)).run(seed);
+        let found = run.found();
+        assert_eq!(run.cut(&found, &found.steps), run.truth(1), "{:?}", found.levels);
+    }
+}
+
 /// Check that a few epochs of many batches have the batches as steps, and many steps of a few micro-batches have not.
 #[test]
 fn steps_are_between_epochs_and_micro_batches() {

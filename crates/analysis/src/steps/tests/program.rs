@@ -59,6 +59,8 @@ pub struct Program {
     numbers: RefCell<BTreeMap<Vec<(usize, usize)>, u64>>,
     /// Call sites are known by their lines, as in Python.
     has_lines: bool,
+    /// The function that is an optimizer, and the one that is a compiler.
+    names: (Option<usize>, Option<usize>),
 }
 
 /// What a program did.
@@ -97,6 +99,11 @@ impl Program {
         Self { has_lines: true, ..self }
     }
 
+    /// The same with functions whose names say that they are an optimizer, or a compiler.
+    pub fn with_names(self, optimizer: Option<usize>, compiler: Option<usize>) -> Self {
+        Self { names: (optimizer, compiler), ..self }
+    }
+
     /// Runs it with random numbers from a seed.
     pub fn run(&self, seed: u64) -> Run {
         let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -119,17 +126,26 @@ impl Program {
 impl Code for Program {
     fn sites(&self, _: ProcessId, stack: StackId) -> Vec<Site> {
         let stacks = self.stacks.borrow();
+        let stack = &stacks[stack.0 as usize - 1];
+        if stack.iter().any(|(function, _)| Some(*function) == self.names.1) {
+            return Vec::new();
+        }
         let site = |(function, place): &(usize, usize)| Site {
             id: ((function + 1) << 16 | place) as u64,
             function: *function as u64 + 1,
             place: *place as u64,
             is_exact: !self.has_lines,
         };
-        stacks[stack.0 as usize - 1].iter().map(site).collect()
+        stack.iter().map(site).collect()
     }
 
     fn has_start(&self, _: ProcessId) -> bool {
         true
+    }
+
+    fn optimizer(&self, stack: StackId) -> Option<usize> {
+        let stacks = self.stacks.borrow();
+        stacks[stack.0 as usize - 1].iter().position(|(function, _)| Some(*function) == self.names.0)
     }
 }
 
@@ -140,6 +156,10 @@ impl Code for Run {
 
     fn has_start(&self, _: ProcessId) -> bool {
         self.from_start
+    }
+
+    fn optimizer(&self, stack: StackId) -> Option<usize> {
+        self.program.optimizer(stack)
     }
 }
 
