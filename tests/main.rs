@@ -11,6 +11,7 @@ mod bad_input;
 mod bad_recordings;
 mod behaviour;
 mod clients;
+mod collectives;
 mod command_line;
 mod cost;
 mod counters;

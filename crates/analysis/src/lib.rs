@@ -3,6 +3,7 @@
 //! ```text
 //!   summary      the numbers of a recording; tables: all rows; trace: calls; diff: two recordings
 //!   findings     what to look at first, and the evidence: idle, waits, occupancy, verdicts, stalls, energy, memory
+//!   collectives  what ranks communicated, and who made the others wait
 //!   steps        the iterations of a program's loop, found in the order of its launches
 //!   losses       what is missing, and why
 //!   flame_tree   stacks by name with their weights; flame_cache builds each tree once; weighted has all weights of a stack
@@ -13,6 +14,7 @@
 //! What is concluded is concluded here: writers only choose how it looks.
 
 pub mod classes;
+pub mod collectives;
 mod cpu;
 pub mod diff;
 pub mod energy;

@@ -14,7 +14,7 @@ use text::units::{hundredths, share};
 
 use crate::trace::TraceSummary;
 use crate::{
-    Events, Flames, cpu, energy, findings,
+    Events, Flames, collectives, cpu, energy, findings,
     flame_tree::Flame,
     host_waits::HostWaits,
     idle, losses, memory,
@@ -154,6 +154,8 @@ impl Summary {
             ranks: Rank::of(profile, wall_ns),
             ranges: Range::of(profile, gpu_time_ns),
             communication: Communication::of(profile, gpu_time_ns),
+            collectives: collectives::by_communicator(profile),
+            waits: collectives::late(profile),
             mps_processes: profile.sessions.values().filter(|session| session.mps).count() as u64,
             events: events::of(flames),
             sampling: sampling.clone(),

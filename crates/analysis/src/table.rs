@@ -26,6 +26,8 @@ pub enum Table {
     Streams,
     /// Ranks of a distributed program.
     Ranks,
+    /// Operations of communicators (NCCL), by kind.
+    Collectives,
     /// Copies by direction.
     Copies,
     /// GPUs.
@@ -58,7 +60,7 @@ pub enum Table {
 
 impl Table {
     /// All tables, and their names.
-    pub const ALL: [(&'static str, Self); 25] = [
+    pub const ALL: [(&'static str, Self); 26] = [
         ("kernels", Self::Kernels),
         ("classes", Self::Classes),
         ("phases", Self::Phases),
@@ -70,6 +72,7 @@ impl Table {
         ("threads", Self::Threads),
         ("streams", Self::Streams),
         ("ranks", Self::Ranks),
+        ("collectives", Self::Collectives),
         ("copies", Self::Copies),
         ("devices", Self::Devices),
         ("occupancy", Self::Occupancy),
@@ -104,6 +107,9 @@ impl Table {
             Self::Functions => "no CPU samples were recorded: record without --gpu-only",
             Self::Threads => "no CPU samples and no launches were recorded",
             Self::Ranks => "no process has a rank: torchrun, mpirun and srun set them",
+            Self::Collectives => {
+                "no operation of a communicator is known: record a program that loads NCCL (record -p does not see its calls)"
+            }
             Self::Occupancy => "no kernel was recorded on a device whose resources are known",
             Self::Energy => "no energy was recorded: record with --energy",
             Self::Counters => "no counters were recorded: record with --counters",

@@ -12,7 +12,7 @@ use text::units::share;
 
 use crate::weighted::Weighted;
 use crate::{
-    Events, Flames, Table, View, classes, cpu, energy, names,
+    Events, Flames, Table, View, classes, collectives, cpu, energy, names,
     occupancy::{self, ShapeOccupancy},
     phases::Phases,
     stalls::{self, StallInstruction, StallLine, Stalled},
@@ -44,6 +44,7 @@ impl Table {
             Self::Functions => functions(profile),
             Self::Threads => threads(profile, events()?),
             Self::Ranks => ranks(profile),
+            Self::Collectives => collectives(profile),
             Self::Devices => devices(profile),
             Self::Occupancy => occupancy(profile),
             Self::Energy => energy(profile),
@@ -205,12 +206,51 @@ fn ranks(profile: &Profile) -> Rows {
     let whole = profile.whole().ranks.all.iter();
     let row = |(rank, info): (&u32, &RankInfo)| {
         let text = Cell::Text(rank.to_string());
-        let times = [info.gpu_ns, info.busy_ns, info.communication_ns, info.waited_ns()].map(Cell::Ns);
+        let times = [info.gpu_ns, info.busy_ns, info.communication_ns, info.exposed_ns, info.waited_ns()].map(Cell::Ns);
         [text, Cell::Count(info.launches), Cell::Count(info.operations)].into_iter().chain(times).collect()
     };
     Rows {
-        columns: vec!["rank", "launches", "operations", "gpu_ns", "busy_ns", "communication_ns", "waited_ns"],
+        columns: vec![
+            "rank",
+            "launches",
+            "operations",
+            "gpu_ns",
+            "busy_ns",
+            "communication_ns",
+            "exposed_ns",
+            "waited_ns",
+        ],
         rows: whole.filter(|(rank, _)| profile.ranks.all.contains_key(rank)).map(row).collect(),
+    }
+}
+
+/// Returns the operations of communicators. A bandwidth that is not defined is empty.
+fn collectives(profile: &Profile) -> Rows {
+    let row = |row: collectives::Collective| {
+        let bandwidth = row.bus_bytes_per_second.map_or_else(|| Cell::Text(String::new()), Cell::Number);
+        vec![
+            Cell::Text(row.communicator),
+            Cell::Text(row.operation.name().to_owned()),
+            Cell::Count(row.members.into()),
+            Cell::Count(row.count),
+            Cell::Bytes(row.bytes),
+            Cell::Ns(row.transfer_ns),
+            Cell::Ns(row.waited_ns),
+            bandwidth,
+        ]
+    };
+    Rows {
+        columns: vec![
+            "communicator",
+            "operation",
+            "members",
+            "count",
+            "bytes",
+            "transfer_ns",
+            "waited_ns",
+            "bus_bytes_per_second",
+        ],
+        rows: collectives::by_communicator(profile).into_iter().map(row).collect(),
     }
 }
 

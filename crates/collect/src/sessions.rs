@@ -187,6 +187,7 @@ fn thread_of(event: &mut Event) -> Option<(&mut u32, u64)> {
     match event {
         Event::Launch(launch) => Some((&mut launch.tid, launch.time)),
         Event::Range(range) => Some((&mut range.tid, range.end)),
+        Event::CommunicatorCall(call) => Some((&mut call.tid, call.time)),
         _ => None,
     }
 }

@@ -1,4 +1,5 @@
-//! NVTX: ranges and marks with which the program annotates itself, on request (`record --nvtx`).
+//! NVTX: ranges and marks with which the program annotates itself, on request (`record --nvtx`), and what NCCL says about its
+//! communicators, always.
 //!
 //! NVTX 3 is a header in the program, NVTX 2 a shared library. At the first call, both load the library that
 //! `NVTX_INJECTION64_PATH` names and call [`InitializeInjectionNvtx2`], which replaces the functions of their tables.
@@ -8,14 +9,18 @@
 //!   path 1: step     path 2: step/forward      the launch is reported with path 2, each pop with its path and times
 //! ```
 //!
-//! [`text`] and [`label`] read names, [`registry`] keeps what the program registers, [`ranges`] keeps the open ranges and reports.
+//! [`text`] and [`label`] read names, [`registry`] keeps what the program registers, [`ranges`] keeps the open ranges and reports,
+//! [`nccl`] reads the arguments of NCCL's calls. Without a request, NVTX's functions are replaced once NCCL creates its domain: other
+//! programs pay nothing.
 
 mod label;
+mod nccl;
 mod ranges;
 mod registry;
 mod text;
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
+use std::sync::Mutex;
 
 pub use self::ranges::on_launch;
 use self::{
@@ -50,15 +55,18 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(
     get_table: Option<unsafe extern "C" fn(u32) -> *const c_void>,
 ) -> c_int {
     lifecycle::guarded((), || {
-        if environment::variable(wire::NVTX_VARIABLE).is_none() {
-            return;
-        }
         // SAFETY: as the caller guarantees; the table is static, and its size says which fields it has.
         let table =
             unsafe { get_table.map(|get| get(CALLBACKS).cast::<ExportTable>()).and_then(|table| table.as_ref()) };
         let Some(get) = table.filter(|table| table.size >= size_of::<ExportTable>()).and_then(|table| table.get) else {
             return;
         };
+        if environment::variable(wire::NVTX_VARIABLE).is_none() {
+            remember(get);
+            // SAFETY: the function has the type that NVTX declares for its number.
+            unsafe { replace(get, CORE2, &[(12, create_only_nccl as *const c_void)]) };
+            return;
+        }
         ranges::activate();
         // SAFETY: each function has the type that NVTX declares for its number.
         unsafe {
@@ -98,6 +106,76 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(
                     (13, create_w as *const c_void),
                 ],
             );
+        }
+    });
+    1
+}
+
+/// The users of NVTX so far: each library has tables of its own.
+static USERS: Mutex<Vec<GetModule>> = Mutex::new(Vec::new());
+/// The most of them.
+const MOST_USERS: usize = 64;
+
+fn remember(get: GetModule) {
+    if let Some(mut users) = registry::lock(&USERS)
+        && users.len() < MOST_USERS
+        && users.try_reserve(1).is_ok()
+    {
+        users.push(get);
+    }
+}
+
+/// NCCL has created its domain: the ranges of all users are looked at from now on, because they do not say whose they are.
+fn watch_nccl() {
+    nccl::loaded();
+    let Some(mut users) = registry::lock(&USERS) else { return };
+    for get in users.drain(..) {
+        // SAFETY: the function has the type that NVTX declares for its number.
+        unsafe { replace(get, CORE2, &[(4, push_nccl as *const c_void)]) };
+    }
+}
+
+/// `nvtxExtModuleSegment_t`: a part of an extension's functions.
+#[repr(C)]
+struct Segment {
+    id: usize,
+    count: usize,
+    functions: *mut *const c_void,
+}
+
+/// `nvtxExtModuleInfo_t`.
+#[repr(C)]
+pub struct ExtensionModule {
+    version: u16,
+    size: u16,
+    id: u16,
+    compatible: u16,
+    segments: usize,
+    segment: *const Segment,
+}
+
+/// The extension for payloads, and the number of its function that ends a range with one.
+const PAYLOADS: u16 = 2;
+const POP_WITH_PAYLOAD: usize = 4;
+
+/// Called by NVTX at the first use of an extension. Always returns 1, which means success.
+///
+/// # Safety
+/// `module` must be null or what NVTX passes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn InitializeInjectionNvtxExtension(module: *const ExtensionModule) -> c_int {
+    lifecycle::guarded((), || {
+        // SAFETY: as the caller guarantees.
+        let Some(module) = (unsafe { module.as_ref() }) else { return };
+        let is_whole = usize::from(module.size) >= size_of::<ExtensionModule>();
+        if !is_whole || module.id != PAYLOADS || module.segments == 0 {
+            return;
+        }
+        // SAFETY: there is at least one segment.
+        let Some(segment) = (unsafe { module.segment.as_ref() }) else { return };
+        if segment.count > POP_WITH_PAYLOAD && !segment.functions.is_null() {
+            // SAFETY: the segment has this many functions; this one has the type that NVTX declares for it.
+            unsafe { *segment.functions.add(POP_WITH_PAYLOAD) = pop_with_payload as *const c_void };
         }
     });
     1
@@ -154,7 +232,16 @@ functions! {
     }
     domain_end(_domain: usize, id: u64) { end_range(id) }
     domain_push_ex(domain: usize, attributes: *const Attributes) -> c_int {
+        nccl::begun(attributes);
         push_range(Label::read(domain, attributes))
+    }
+    push_nccl(_domain: usize, attributes: *const Attributes) -> c_int {
+        nccl::begun(attributes);
+        0
+    }
+    pop_with_payload(domain: usize, payloads: *const nccl::Payload, count: usize) -> c_int {
+        nccl::ended(payloads, count);
+        if ranges::is_active() { pop_range(domain) } else { -1 }
     }
     domain_pop(domain: usize) -> c_int { pop_range(domain) }
     domain_name_category_a(domain: usize, category: u32, text: *const c_char) {
@@ -165,6 +252,18 @@ functions! {
     }
     register_a(_domain: usize, text: *const c_char) -> usize { register(&Name::text(text)) }
     register_w(_domain: usize, text: *const u32) -> usize { register(&Name::wide(text)) }
-    create_a(text: *const c_char) -> usize { create(&Name::text(text)) }
+    create_a(text: *const c_char) -> usize {
+        let name = Name::text(text);
+        if name.as_bytes() == nccl::DOMAIN {
+            nccl::loaded();
+        }
+        create(&name)
+    }
+    create_only_nccl(text: *const c_char) -> usize {
+        if Name::text(text).as_bytes() == nccl::DOMAIN {
+            watch_nccl();
+        }
+        nccl::HANDLE
+    }
     create_w(text: *const u32) -> usize { create(&Name::wide(text)) }
 }

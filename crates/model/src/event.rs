@@ -3,6 +3,7 @@
 //! Times are nanoseconds of CLOCK_MONOTONIC. Events of one source arrive in order; events of different sources do not:
 //! an activity may precede its launch, a launch the frames of its stack.
 
+mod communication;
 mod cost;
 mod counter;
 mod derived;
@@ -23,6 +24,7 @@ mod trace;
 
 use serde::Serialize;
 
+pub use communication::{Communicator, CommunicatorCall, NO_PEER, Operation};
 pub use cost::{CostProgram, OwnCost, ProgramCost, SessionCost};
 pub use counter::{Counter, CounterId, CounterPoint, Hits, OFF_CPU, PointId, SHORT_WAITS, Unit, Wait};
 #[cfg(test)]
@@ -132,6 +134,10 @@ macro_rules! events {
                 72 = Range { session, path, tid, start, end from start, mark } [during start end]
                 /// A launch within an NVTX range.
                 73 = RangedLaunch { session, correlation, path } [of launch]
+                /// A process became a member of a communicator.
+                74 = Communicator { session, id, parent, size, rank } [key session id rank]
+                /// A thread called an operation of a communicator.
+                75 = CommunicatorCall { session, communicator, operation, number, bytes, peer, tid, time } [at time]
                 /// A launch-class call returned. Reported with the thread's next one.
                 46 = Returned { session, correlation, took } [of launch]
                 /// A launch-class call returned an error: no activity will follow.

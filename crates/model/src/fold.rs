@@ -15,6 +15,7 @@
 
 mod blame;
 mod busy;
+mod communication;
 mod copy_calls;
 mod counter_samples;
 mod describe;
@@ -98,6 +99,11 @@ impl Fold {
     /// Creates an empty fold that also charges the idle time of GPUs in each of some parts of the time.
     pub fn with_parts(parts: Vec<TimeRange>) -> Self {
         Self { gpu: GpuTime::with_parts(parts), ..Self::default() }
+    }
+
+    /// Keeps what communicators did of a whole recording: more than while recording, when any program may call them.
+    pub fn keep_communication(&mut self) {
+        self.gpu.communication.keep_all();
     }
 
     /// Returns the stacks that have arrived.
@@ -230,7 +236,8 @@ impl Fold {
         let Self { causes, gpu, profile, copy_calls, .. } = &mut self;
         causes.finish(|cause| settle(cause, gpu, copy_calls, profile, &mut on_joined));
         gpu.number_devices(profile);
-        profile.ranks = std::mem::take(&mut gpu.ranks).finish();
+        profile.communication = std::mem::take(&mut gpu.communication).finish();
+        profile.ranks = std::mem::take(&mut gpu.ranks).finish(&profile.communication);
         let of_session = |session| profile.sessions.get(&session).map(|info| info.process);
         let all = profile.ranks.all.iter().flat_map(|(rank, info)| info.sessions.iter().map(|id| (*id, *rank)));
         profile.ranks.of_process = all.filter_map(|(id, rank)| Some((of_session(id)?, rank))).collect();

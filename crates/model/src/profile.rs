@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::{
     calls::Calls,
+    communication::Communication,
     counters::Counters,
     energy::GpuEnergy,
     event::{
@@ -51,6 +52,8 @@ pub struct Profile {
     pub sessions: BTreeMap<SessionId, SessionInfo>,
     /// Ranks of a distributed program; empty if no process has one.
     pub ranks: Ranks,
+    /// Communicators and their operations.
+    pub communication: Communication,
     /// Steps, if somebody looked for them: that takes another pass over the events.
     pub steps: Option<Steps>,
     /// NVTX ranges; empty unless they were requested.

@@ -1,6 +1,7 @@
 //! Ranks of a distributed program: the work of each, and which ones the others waited for.
 //!
-//! A collective operation (NCCL) runs one kernel on each rank, and ends only after the last rank has joined in. The k-th
+//! A collective operation (NCCL) runs one kernel on each rank, and ends only after the last rank has joined in. Which kernels
+//! belong together is known from the communicators ([`crate::communication`]). Without these, the k-th
 //! run of a kernel on one rank and the k-th run of the same kernel on another belong together, if all ranks ran it equally
 //! often. The time from the start of a rank's kernel to the start of the last one is spent waiting:
 //!
@@ -9,7 +10,7 @@
 //!   rank 1   ------[====]-------[====]-
 //! ```
 //!
-//! Kernels that only send and receive are left out. With several communicators that use the same kernel, ranks of
+//! Kernels that only send and receive are then left out. With several communicators that use the same kernel, ranks of
 //! different ones may be compared; the summary states the assumption. A process without CUDA has the rank of the
 //! process that started it.
 
@@ -28,9 +29,11 @@ pub struct Ranks {
     pub of_process: BTreeMap<ProcessId, u32>,
     /// Collective operations that all ranks took part in.
     pub collectives: u64,
-    /// Kernels of collective operations that could not be assigned, because the ranks ran them unequally often, or there
-    /// were too many.
+    /// Kernels of collective operations that could not be assigned: what they execute is not known, a member is not in the
+    /// recording, or there were too many.
     pub unassigned: u64,
+    /// No communicators are known: operations are assumed to be the k-th runs of a kernel.
+    pub assumed: bool,
 }
 
 /// A rank.
@@ -52,6 +55,8 @@ pub struct RankInfo {
     pub busy_ns: u64,
     /// The end of the last of them; 0 if none has one.
     pub end: u64,
+    /// Time in which only communication kernels ran.
+    pub exposed_ns: u64,
     /// Communication kernels.
     pub communication: u64,
     /// Their durations, added up.

@@ -1,11 +1,49 @@
 //! The table of ranks.
 
 use analysis::summary::{Rank, Summary};
-use text::units::{count, counted, percent, time};
+use text::units::{bytes, count, counted, percent, share, time};
 
 use crate::page::{Page, TextStyle, bar};
 
+/// The most rows of operations, and of processes that made others wait.
+const MOST_COLLECTIVES: usize = 5;
+const MOST_LATE: usize = 3;
+
 impl Page {
+    /// What was communicated, and who made the others wait.
+    fn collectives(&mut self, s: &Summary) {
+        if s.collectives.is_empty() {
+            return;
+        }
+        let columns = format!("{:>8}  {:>8}  {:>10}  {:>12}", "transfer", "count", "bytes", "bus");
+        self.heading_of("Communication", "of waits", "waited", &columns);
+        let whole = s.collectives.iter().map(|row| row.waited_ns).sum::<u64>();
+        for row in s.collectives.iter().take(MOST_COLLECTIVES) {
+            let bus =
+                row.bus_bytes_per_second.map_or_else(|| "-".to_owned(), |rate| format!("{}/s", bytes(rate as u64)));
+            let waited = self.row(TextStyle::Yellow, row.waited_ns, share(row.waited_ns, whole), whole);
+            let (transfer, size, times) = (time(row.transfer_ns), bytes(row.bytes), count(row.count));
+            let (name, members) = (row.operation.name(), row.members);
+            let short = row.communicator.get(8..).unwrap_or_default();
+            self.line(&format!(
+                "{waited}  {transfer:>8}  {times:>8}  {size:>10}  {bus:>12}  {name} of {members} members, communicator {short}"
+            ));
+        }
+        if s.collectives.len() > MOST_COLLECTIVES {
+            let rest = counted((s.collectives.len() - MOST_COLLECTIVES) as u64, "more", "more");
+            self.line(&format!("{rest}: --by collectives"));
+        }
+        for late in s.waits.iter().take(MOST_LATE) {
+            let who = late.rank.map_or_else(|| format!("process {}", late.pid), |rank| format!("rank {rank}"));
+            let waited = time(late.waited_ns);
+            self.line(&format!(
+                "others waited {waited} for {who}, in {} of {} operations",
+                count(late.count),
+                count(late.of)
+            ));
+        }
+    }
+
     pub(crate) fn ranks(&mut self, s: &Summary) {
         if let Some(communication) = &s.communication {
             let share = percent(communication.ns, s.gpu_time_ns);
@@ -16,6 +54,7 @@ impl Page {
             let processes = counted(s.mps_processes, "CUDA process uses", "CUDA processes use");
             self.line(&format!("{processes} the Multi-Process Service (MPS)"));
         }
+        self.collectives(s);
         if s.ranks.len() < 2 {
             return;
         }
@@ -42,6 +81,9 @@ impl Page {
             self.line(&text);
         }
         let Some(communication) = s.communication.as_ref().filter(|all| all.collectives > 0) else { return };
+        if !communication.assumed {
+            return;
+        }
         let caused = |rank: u32| {
             let of =
                 |waiting: &Rank| waiting.waited_for.iter().filter(move |w| w.rank == rank).map(|w| w.ns).sum::<u64>();

@@ -138,6 +138,7 @@ fn fold(
 ) -> anyhow::Result<(Profile, bool)> {
     let mut events = source.read()?;
     let mut fold = Fold::new();
+    fold.keep_communication();
     for event in events.by_ref() {
         if let (Some(sequence), Event::Launch(launch)) = (&mut sequence, &event) {
             sequence.push(launch);

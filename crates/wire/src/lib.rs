@@ -13,6 +13,7 @@ mod encoding;
 pub mod known;
 pub mod launches;
 mod message;
+pub mod nccl;
 mod packet;
 mod refusal;
 mod stall_sampling;

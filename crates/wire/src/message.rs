@@ -248,6 +248,36 @@ messages! {
         path: u32,
     }
 
+    /// The process became a member of a communicator (NCCL).
+    Communicator = 36 {
+        /// The communicator: the same number in all its members.
+        id: u64,
+        /// The communicator that it was split from; 0 if there is none.
+        parent: u64,
+        /// The number of its members; 0 if unknown.
+        size: u32,
+        /// The number of this member, from 0.
+        rank: u32,
+    }
+
+    /// A thread calls an operation of a communicator.
+    CommunicatorCall = 37 {
+        /// The communicator.
+        communicator: u64,
+        /// How many such calls were before it: collective operations count together, sends and receives by peer.
+        number: u64,
+        /// The size that is passed.
+        bytes: u64,
+        /// When.
+        time: u64,
+        /// The thread.
+        tid: u32,
+        /// The root, or the peer of a send or a receive; `u32::MAX` for others.
+        peer: u32,
+        /// The operation, a number of [`crate::nccl`].
+        operation: u8,
+    }
+
     /// Samples of an instruction with a stall reason, since the last message for the same.
     StallSamples = 33 {
         /// The number of its cubin.

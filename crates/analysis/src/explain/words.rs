@@ -390,6 +390,9 @@ pub(super) fn table(name: &'static str, table: Table) -> Entry {
         Table::Streams => "GPU time by stream.",
         Table::Ranks => "Ranks of a distributed program: work, communication and waits.",
         Table::Copies => "Copies by direction; in the page, memsets as well.",
+        Table::Collectives => {
+            "Operations of communicators (NCCL) by kind: sizes, the time in which all members took part, and their waits."
+        }
         Table::Devices => "GPUs, and how long each was busy.",
         Table::Occupancy => "Kernels by shape: how they fill the device, and what limits them.",
         Table::Energy => "Energy by user code and kernel, and that of idle time.",

@@ -19,8 +19,15 @@ use super::{
 };
 use crate::trace::TraceSummary;
 use crate::{
-    energy::EnergySummary, findings::Finding, idle::DeviceIdle, memory::DeviceMemory, occupancy::ShapeOccupancy,
-    stalls::StallSummary, steps::StepSummary, verdicts::VerdictSummary,
+    collectives::{Collective, Late},
+    energy::EnergySummary,
+    findings::Finding,
+    idle::DeviceIdle,
+    memory::DeviceMemory,
+    occupancy::ShapeOccupancy,
+    stalls::StallSummary,
+    steps::StepSummary,
+    verdicts::VerdictSummary,
 };
 
 fn is_zero(number: &u64) -> bool {
@@ -200,6 +207,12 @@ pub struct Summary {
     /// Communication kernels; absent if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub communication: Option<Communication>,
+    /// Operations of communicators, by kind; absent if none is known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub collectives: Vec<Collective>,
+    /// Processes that made others wait in these.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<Late>,
     /// CUDA processes that use the Multi-Process Service (MPS); absent if there are none.
     #[serde(skip_serializing_if = "is_zero")]
     pub mps_processes: u64,

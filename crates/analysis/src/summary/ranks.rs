@@ -41,6 +41,8 @@ pub struct Rank {
     pub communication_ns: u64,
     /// The same as a share of `gpu_time_ns`.
     pub communication_share: f64,
+    /// Time in which only communication kernels ran.
+    pub exposed_ns: u64,
     /// Time that its communication kernels waited for other ranks to start theirs.
     pub waited_ns: u64,
     /// The same for each rank that it waited for.
@@ -67,11 +69,15 @@ pub struct Communication {
     pub ns: u64,
     /// Their share of `gpu_time_ns`, 0 to 1.
     pub share: f64,
-    /// Collective operations that all ranks took part in, as the basis of `ranks[].waited_ns`. The k-th run of a kernel on
-    /// each rank is taken for one operation, if all ranks ran that kernel equally often.
+    /// Operations whose members all took part, as the basis of `ranks[].waited_ns`.
     pub collectives: u64,
-    /// Kernels that could not be assigned in this way.
+    /// Kernels that could not be assigned to one.
     pub unassigned: u64,
+    /// What the program called is not known: the k-th run of a kernel on each rank is taken for one operation, if all ranks ran
+    /// that kernel equally often.
+    pub assumed: bool,
+    /// Communicators whose members called different operations; nothing after that is joined.
+    pub mismatches: u64,
 }
 
 impl Rank {
@@ -102,6 +108,7 @@ impl Rank {
                 communication_kernels: info.communication,
                 communication_ns: info.communication_ns,
                 communication_share: share(info.communication_ns, info.gpu_ns),
+                exposed_ns: info.exposed_ns,
                 waited_ns: info.waited_ns(),
                 waited_for: info.waited.iter().map(|(rank, ns)| WaitedFor { rank: *rank, ns: *ns }).collect(),
                 started_last: info.last,
@@ -114,8 +121,9 @@ impl Rank {
 impl Communication {
     pub(super) fn of(profile: &Profile, gpu_time_ns: u64) -> Option<Self> {
         let ranks = &profile.whole().ranks;
-        let (collectives, unassigned) = (ranks.collectives, ranks.unassigned);
-        let mut all = Self { collectives, unassigned, ..Self::default() };
+        let mismatches = profile.whole().communication.mismatches.len() as u64;
+        let (collectives, unassigned, assumed) = (ranks.collectives, ranks.unassigned, ranks.assumed);
+        let mut all = Self { collectives, unassigned, assumed, mismatches, ..Self::default() };
         for (key, weight) in &profile.gpu {
             let What::Kernel(index) = key.what else { continue };
             if profile.kernel_names.get(index as usize).is_some_and(|name| is_communication(&name.mangled)) {

@@ -104,8 +104,13 @@ pub fn start(command: &[OsString], injection: &Injection, user: Option<&User>) -
     if let Some((library, socket)) = &injection.library {
         child.env("CUDA_INJECTION64_PATH", library).env(wire::SOCKET_VARIABLE, socket);
         child.envs(injection.variables());
+        // Another tool's library stays, unless ranges are requested: without ours, NCCL's communicators are not known.
+        let other = std::env::var_os(NVTX_LIBRARY).filter(|path| !path.is_empty());
+        if injection.nvtx || other.is_none() {
+            child.env(NVTX_LIBRARY, library);
+        }
         if injection.nvtx {
-            child.env(NVTX_LIBRARY, library).env(wire::NVTX_VARIABLE, "1");
+            child.env(wire::NVTX_VARIABLE, "1");
         }
         let filters = seccomp_filters();
         if filters > 0 {

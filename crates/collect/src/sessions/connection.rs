@@ -8,9 +8,9 @@ use std::{
 
 use cuda::occupancy::Limits;
 use model::event::{
-    self, Activity, Captured, Counted, DeviceIdentity, Direction, Event, Failed, GraphDestroyed, KernelName, Launch,
-    LaunchKind, LossCause, NodeCopied, NodeCreated, Note, Pause, ProcessId, Range, RangeName, RangedLaunch, Rank,
-    Sampling, SessionCost, SessionId, StackId, Totals, Uuid, Work,
+    self, Activity, Captured, Communicator, CommunicatorCall, Counted, DeviceIdentity, Direction, Event, Failed,
+    GraphDestroyed, KernelName, Launch, LaunchKind, LossCause, NodeCopied, NodeCreated, Note, Operation, Pause,
+    ProcessId, Range, RangeName, RangedLaunch, Rank, Sampling, SessionCost, SessionId, StackId, Totals, Uuid, Work,
 };
 use wire::{Message, Notice};
 
@@ -273,6 +273,20 @@ impl Connection {
             Message::RangedLaunch(l) => {
                 Event::RangedLaunch(RangedLaunch { session, correlation: l.correlation, path: l.path })
             }
+            Message::Communicator(c) => {
+                let wire::Communicator { id, parent, size, rank } = c;
+                Event::Communicator(Communicator { session, id, parent, size, rank })
+            }
+            Message::CommunicatorCall(c) => Event::CommunicatorCall(CommunicatorCall {
+                session,
+                communicator: c.communicator,
+                operation: Operation::from_number(c.operation),
+                number: c.number,
+                bytes: c.bytes,
+                peer: c.peer,
+                tid: c.tid,
+                time: self.time(c.time),
+            }),
             Message::Unmarked(u) => Event::Launch(Launch {
                 session,
                 correlation: u.correlation,

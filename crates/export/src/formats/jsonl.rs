@@ -24,7 +24,7 @@ use analysis::{
 };
 use model::{
     causes::{Cause, Causes, Joined},
-    event::{Activity, Event, Origin, ProcessId, SessionId, StackId, Work},
+    event::{Activity, Event, NO_PEER, Origin, ProcessId, SessionId, StackId, Work},
     gpu_counters::{CounterUnit, Source},
     ledger::Ledger,
     profile::Profile,
@@ -226,6 +226,19 @@ impl Lines<'_> {
                 line!(
                     self, "range", ts_ns: e.start, dur_ns: e.end.saturating_sub(e.start), pid: self.session_pid(e.session),
                     tid: e.tid, session: e.session, path: ranges.path(number), category? given(ranges.category(number)), mark: e.mark,
+                )
+            }
+            Event::Communicator(e) => {
+                line!(
+                    self, "communicator", session: e.session, pid: self.session_pid(e.session),
+                    communicator: hexadecimal(e.id), parent? (e.parent != 0).then(|| hexadecimal(e.parent)), members: e.size, member: e.rank,
+                )
+            }
+            Event::CommunicatorCall(e) => {
+                line!(
+                    self, "communicator_call", ts_ns: e.time, pid: self.session_pid(e.session), tid: e.tid, session: e.session,
+                    communicator: hexadecimal(e.communicator), operation: e.operation.name(), number: e.number, bytes: e.bytes,
+                    peer? (e.peer != NO_PEER).then_some(e.peer),
                 )
             }
             Event::Rank(e) => {
@@ -468,6 +481,11 @@ impl Lines<'_> {
     fn session_pid(&self, session: SessionId) -> u32 {
         self.profile.sessions.get(&session).map_or(0, |s| self.pid(s.process))
     }
+}
+
+/// Returns the number of a communicator.
+fn hexadecimal(number: u64) -> String {
+    format!("{number:016x}")
 }
 
 /// Returns a text that is not empty.

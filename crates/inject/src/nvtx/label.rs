@@ -33,6 +33,15 @@ pub struct Label {
     pub name: Name,
 }
 
+impl Attributes {
+    /// Returns the payload of this type, and how many it says there are.
+    pub fn payload(&self, of_type: i32) -> Option<(*const c_void, usize)> {
+        let is_whole = usize::from(self.size) >= size_of::<Self>() && self.payload_type == of_type;
+        let count = usize::try_from(self.reserved).ok()?;
+        is_whole.then(|| (core::ptr::with_exposed_provenance(self.payload as usize), count))
+    }
+}
+
 impl From<Name> for Label {
     fn from(name: Name) -> Self {
         Self { domain: 0, category: 0, name }

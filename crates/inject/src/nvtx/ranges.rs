@@ -80,6 +80,11 @@ pub fn activate() {
     ACTIVE.store(true, Ordering::Relaxed);
 }
 
+/// Whether ranges are recorded.
+pub fn is_active() -> bool {
+    ACTIVE.load(Ordering::Relaxed)
+}
+
 /// Reports the path that a launch belongs to, if there is one.
 #[inline]
 pub fn on_launch(correlation: u32) {

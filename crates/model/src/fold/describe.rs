@@ -51,6 +51,11 @@ impl Fold {
                     self.gpu.ranks.describe(rank);
                 }
             }
+            Event::Communicator(communicator) => self.gpu.communication.member(communicator),
+            Event::CommunicatorCall(call) => {
+                profile.note_time(call.time);
+                self.gpu.communication.call(call);
+            }
             Event::Counted(counted) => {
                 let name = match counted.kind {
                     LaunchKind::Kernel => self.gpu.names.index(counted.session, counted.name),

@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 use super::{
     blame::{Evidence, Feed},
     busy::TimeRange,
+    communication::CommunicationWork,
     counter_samples::CounterSamples,
     devices::Devices,
     energy::Meters,
@@ -25,6 +26,7 @@ use crate::{
     ledger::Ledger,
     profile::{GpuKey, GpuWeight, KernelText, OTHER_DEVICE, Profile, What},
     ranges::RangedLaunches,
+    ranks::is_communication,
 };
 
 /// Stands for a kernel whose name was lost: the session's table was full, or the recording lacks the name.
@@ -54,6 +56,8 @@ pub struct KernelNames {
     known: FxHashMap<(SessionId, u32), u32>,
     by_text: FxHashMap<Arc<str>, u32>,
     texts: Vec<KernelText>,
+    /// Whether each is a communication kernel.
+    communicate: Vec<bool>,
 }
 
 impl KernelNames {
@@ -76,12 +80,18 @@ impl KernelNames {
         (index, self.texts.get(index as usize).map_or(NAME_LOST, |text| &text.mangled))
     }
 
+    /// Whether it is the name of a communication kernel.
+    fn communicates(&self, index: u32) -> bool {
+        self.communicate.get(index as usize).is_some_and(|communicates| *communicates)
+    }
+
     fn intern(&mut self, name: &str) -> u32 {
         if let Some(index) = self.by_text.get(name) {
             return *index;
         }
         let text: Arc<str> = name.into();
         let index = self.texts.len() as u32;
+        self.communicate.push(is_communication(name));
         self.texts.push(KernelText { mangled: text.clone(), text: text.clone() });
         self.by_text.insert(text, index);
         index
@@ -142,6 +152,8 @@ pub struct GpuTime {
     pub stalled: StalledLaunches,
     /// The work of each rank.
     pub ranks: RankWork,
+    /// What communicators did.
+    pub communication: CommunicationWork,
     /// The energy counters of the GPUs.
     pub meters: Meters,
     /// The counters of the GPUs over time.
@@ -239,6 +251,9 @@ impl GpuTime {
             && let Some(launch) = launch
         {
             self.evidence.first_use(launch);
+        }
+        if what.kernel().is_some_and(|kernel| self.names.communicates(kernel)) {
+            self.communication.ran(joined);
         }
         if start != 0 && device != OTHER_DEVICE {
             let feed = Feed::of(launch);

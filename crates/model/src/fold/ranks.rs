@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 
 use super::busy::BusyTime;
 use crate::{
+    communication::{Communication, Member},
     event::{Activity, Rank, SessionId},
     ranks::{RankInfo, Ranks, is_collective, is_communication},
 };
@@ -34,6 +35,8 @@ pub struct RankWork {
 struct Work {
     info: RankInfo,
     busy: BusyTime,
+    /// The time in which something else than communication ran.
+    computing: BusyTime,
 }
 
 /// What a kernel is.
@@ -61,6 +64,7 @@ impl RankWork {
         let work = self.all.entry(number).or_insert_with(|| Work {
             info: RankInfo { local: rank.local, variable: rank.variable.clone(), ..RankInfo::default() },
             busy: BusyTime::new(KEPT),
+            computing: BusyTime::new(KEPT),
         });
         work.info.sessions.insert(rank.session);
         self.by_session.insert(rank.session, number);
@@ -76,7 +80,7 @@ impl RankWork {
     /// Adds an activity. For a kernel, `name` returns the index and the text of its name.
     pub fn activity<'a>(&mut self, activity: &Activity, name: impl FnOnce() -> Option<(u32, &'a str)>) {
         let Some(&rank) = self.by_session.get(&activity.session) else { return };
-        let Some(Work { info, busy }) = self.all.get_mut(&rank) else { return };
+        let Some(Work { info, busy, computing }) = self.all.get_mut(&rank) else { return };
         let ns = activity.duration();
         info.operations += 1;
         info.gpu_ns = info.gpu_ns.saturating_add(ns);
@@ -84,15 +88,22 @@ impl RankWork {
             busy.add(activity.start, activity.end);
             info.end = info.end.max(activity.end);
         }
-        let Some((index, name)) = name() else { return };
-        let kind = *self.kinds.entry(index).or_insert_with(|| match (is_communication(name), is_collective(name)) {
-            (_, true) => Kind::Collective,
-            (true, _) => Kind::Communication,
-            _ => Kind::Computation,
-        });
-        if kind == Kind::Computation {
+        let kinds = &mut self.kinds;
+        let mut kind_of = |(index, name): (u32, &str)| {
+            let kind = || match (is_communication(name), is_collective(name)) {
+                (_, true) => Kind::Collective,
+                (true, _) => Kind::Communication,
+                _ => Kind::Computation,
+            };
+            (index, *kinds.entry(index).or_insert_with(kind))
+        };
+        let kernel = name().map(&mut kind_of).filter(|(_, kind)| *kind != Kind::Computation);
+        let Some((index, kind)) = kernel else {
+            if activity.start != 0 {
+                computing.add(activity.start, activity.end);
+            }
             return;
-        }
+        };
         info.communication += 1;
         info.communication_ns = info.communication_ns.saturating_add(ns);
         if kind == Kind::Collective && activity.start != 0 {
@@ -105,13 +116,20 @@ impl RankWork {
         }
     }
 
-    /// Ends the sums.
-    pub fn finish(self) -> Ranks {
+    /// Ends the sums. Where communicators are known, ranks waited as these say; otherwise the k-th run of a kernel on one rank is
+    /// taken for the k-th run on another.
+    pub fn finish(self, communication: &Communication) -> Ranks {
         let mut ranks = Ranks { unassigned: self.dropped, ..Ranks::default() };
-        for (rank, Work { mut info, mut busy }) in self.all {
+        for (rank, Work { mut info, mut busy, mut computing }) in self.all {
             info.busy_ns = busy.total();
+            info.exposed_ns = info.busy_ns.saturating_sub(computing.total());
             ranks.all.insert(rank, info);
         }
+        if !communication.communicators.is_empty() {
+            add_known(&mut ranks, communication, &self.by_session);
+            return ranks;
+        }
+        ranks.assumed = true;
         // Without communication kernels, a rank takes part in nothing: it may not have begun.
         let members: Vec<u32> =
             ranks.all.iter().filter(|(_, info)| info.communication > 0).map(|(rank, _)| *rank).collect();
@@ -132,6 +150,27 @@ impl RankWork {
             }
         }
         ranks
+    }
+}
+
+/// Adds the operations of communicators.
+fn add_known(ranks: &mut Ranks, communication: &Communication, rank_of: &FxHashMap<SessionId, u32>) {
+    (ranks.collectives, ranks.unassigned) =
+        (communication.operations.len() as u64, communication.unidentified + communication.incomplete);
+    for operation in &communication.operations {
+        let members = communication.members_of(operation);
+        let rank = |member: &Member| rank_of.get(&member.session).copied();
+        let last = members.iter().max_by_key(|member| member.start).and_then(rank);
+        if let Some(info) = last.and_then(|last| ranks.all.get_mut(&last)) {
+            info.last += 1;
+        }
+        for member in members.iter().filter(|member| member.waited > 0) {
+            let (own, other) = (rank(member), members.get(member.waited_for as usize).and_then(rank));
+            if let (Some(info), Some(other)) = (own.and_then(|own| ranks.all.get_mut(&own)), other) {
+                let sum = info.waited.entry(other).or_default();
+                *sum = sum.saturating_add(member.waited);
+            }
+        }
     }
 }
 
@@ -187,7 +226,7 @@ mod tests {
             add(&mut work, rank, REDUCE, start, end);
         }
         add(&mut work, 1, GEMM, 25, 40);
-        let ranks = work.finish();
+        let ranks = work.finish(&Communication::default());
         assert_eq!((ranks.collectives, ranks.unassigned), (2, 0));
         assert_eq!(ranks.all[&0].waited, [(2, 10 + 2)].into());
         assert_eq!(ranks.all[&1].waited, [(2, 6 + 4)].into());
@@ -207,7 +246,7 @@ mod tests {
         add(&mut work, 0, REDUCE, 30, 40);
         add(&mut work, 0, GATHER, 50, 60);
         add(&mut work, 1, GATHER, 55, 60);
-        let ranks = work.finish();
+        let ranks = work.finish(&Communication::default());
         assert_eq!((ranks.collectives, ranks.unassigned), (0, 6));
         assert!(ranks.all.values().all(|info| info.waited.is_empty()));
     }

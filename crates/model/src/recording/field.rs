@@ -11,8 +11,8 @@ use std::ops::Range;
 use super::bytes::{Cursor, put, put_bytes, put_distance, unzigzag, zigzag};
 use crate::event::{
     CostProgram, CounterId, DeviceIdentity, Direction, DumpReason, Frame, FrameKind, FunctionId, Instruction, Key,
-    LaunchKind, Layer, LossCause, Memory, Mode, NamedFrame, Number, Origin, Owner, PointId, ProcessId, SessionId,
-    SourceLine, StackEnd, StackId, Unit, Uuid, Work,
+    LaunchKind, Layer, LossCause, Memory, Mode, NamedFrame, Number, Operation, Origin, Owner, PointId, ProcessId,
+    SessionId, SourceLine, StackEnd, StackId, Unit, Uuid, Work,
 };
 
 /// A type that a record can contain: both directions of its encoding, and what it identifies.
@@ -161,6 +161,7 @@ macro_rules! enumerations {
 
 enumerations! {
     Mode: |number| Some(Mode::from_number(number));
+    Operation: |number| Some(Operation::from_number(number));
     Origin: |number| Some(Origin::from_number(number));
     StackEnd: |number| Some(StackEnd::from_number(number));
     Direction: |number| Some(Direction::from_number(number));

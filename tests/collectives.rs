@@ -1,0 +1,153 @@
+//! Communicators: which kernels belong to the same operation, and who made the others wait.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::support::{
+    Ended, Scene,
+    jsonl::Events,
+    program,
+    scene::{lost, number},
+};
+
+const RANKS: u64 = 4;
+const ROUNDS: u64 = 20;
+
+fn record(scene: &Scene, options: &str, form: &str) -> Value {
+    let outputs = format!("--sim -q --gpu-only {options} -o x.wscope -o x.jsonl");
+    let command = format!("{} {RANKS} {ROUNDS} {form}", program("nccl"));
+    Ended::of(scene.record(&outputs, &command).env("WARPSCOPE_SIM", format!("devices={RANKS},kernel_ns=40us")))
+        .exits(0);
+    let report = scene.report("x.wscope");
+    assert_eq!(lost(&report), 0, "{}", report["lost"]);
+    report
+}
+
+/// The starts of the kernels of each operation, by rank. Each kernel is named after the communicator and the number of its
+/// operation.
+fn operations(scene: &Scene) -> BTreeMap<String, BTreeMap<u64, u64>> {
+    let events = Events::read(&scene.read("x.jsonl"));
+    let rank_of: BTreeMap<u64, u64> = events.of("rank").map(|e| (number(e, "session"), number(e, "rank"))).collect();
+    let mut all: BTreeMap<String, BTreeMap<u64, u64>> = BTreeMap::new();
+    for kernel in events.of("kernel") {
+        let name = kernel["name"].as_str().expect("a name").to_owned();
+        let before = all.entry(name).or_default().insert(rank_of[&number(kernel, "session")], number(kernel, "ts_ns"));
+        assert_eq!(before, None, "each rank has one");
+    }
+    all
+}
+
+/// What each rank waited for each other one: until the last member of an operation has begun, and in a ring of messages until both
+/// neighbours have.
+fn waits(operations: &BTreeMap<String, BTreeMap<u64, u64>>) -> BTreeMap<(u64, u64), u64> {
+    let mut waits = BTreeMap::new();
+    for (name, starts) in operations {
+        for (own, start) in starts {
+            let is_partner = |rank: u64| {
+                !name.contains("SendRecv") || rank == (own + 1) % RANKS || rank == (own + RANKS - 1) % RANKS
+            };
+            let partners = starts.iter().filter(|(rank, _)| is_partner(**rank));
+            let (last, latest) = partners.max_by_key(|(rank, start)| (**start, **rank)).expect("a partner");
+            if latest > start {
+                *waits.entry((*own, *last)).or_default() += latest - start;
+            }
+        }
+    }
+    waits
+}
+
+fn reported(report: &Value) -> BTreeMap<(u64, u64), u64> {
+    let ranks = report["ranks"].as_array().expect("ranks").iter();
+    let of = |rank: &Value| {
+        let own = number(rank, "rank");
+        let waited = rank["waited_for"].as_array().expect("waits").clone();
+        waited.into_iter().map(move |waited| ((own, number(&waited, "rank")), number(&waited, "ns")))
+    };
+    ranks.flat_map(of).collect()
+}
+
+/// Check that every kernel is joined with those of the same operation, in sub-groups that communicate unequally often, in groups of
+/// several operations and in rings of messages, and that waits are exact.
+#[test]
+fn operations_are_joined_by_communicator() {
+    let scene = Scene::new();
+    let report = record(&scene, "", "");
+    let operations = operations(&scene);
+    let communication = &report["communication"];
+    let pairs: u64 = (0..RANKS / 2).map(|pair| pair + 1).sum();
+    let expected = ROUNDS * (pairs + 3);
+    assert_eq!(operations.len() as u64, expected, "the program is as planned");
+    let counts = ["collectives", "unassigned", "mismatches"].map(|key| number(communication, key));
+    assert_eq!((counts, &communication["assumed"]), ([expected, 0, 0], &Value::Bool(false)));
+    assert_eq!(reported(&report), waits(&operations));
+
+    let rows: BTreeMap<(String, String), [u64; 3]> = report["collectives"]
+        .as_array()
+        .expect("collectives")
+        .iter()
+        .map(|row| {
+            let text = |key: &str| row[key].as_str().expect("a text").to_owned();
+            ((text("communicator"), text("operation")), ["members", "count", "bytes"].map(|key| number(row, key)))
+        })
+        .collect();
+    let row = |communicator: u64, operation: &str, members, count, bytes| {
+        ((format!("{communicator:016x}"), operation.to_owned()), [members, count, count * bytes])
+    };
+    let expected = [
+        row(1000, "broadcast", RANKS, ROUNDS, 1 << 12),
+        row(1000, "other", RANKS, ROUNDS, (1 << 20) + (1 << 10)),
+        row(1000, "send_receive", RANKS, ROUNDS, 2 << 16),
+        row(2000, "all_reduce", 2, ROUNDS, 4096),
+        row(2001, "all_reduce", 2, 2 * ROUNDS, 4096),
+    ];
+    assert_eq!(rows, BTreeMap::from(expected));
+    let table = Ended::of(&mut scene.warpscope(&["report", "--by", "collectives", "x.wscope"])).exits(0);
+    assert!(["send_receive", "broadcast"].iter().all(|name| table.out().contains(name)), "{}", table.out());
+    let text = Ended::of(&mut scene.warpscope(&["report", "x.wscope"])).exits(0);
+    assert!(text.out().contains("broadcast of 4 members, communicator 000003e8"), "{}", text.out());
+}
+
+/// Check that the same holds beside NVTX ranges, which are recorded then.
+#[test]
+fn ranges_do_not_hide_communicators() {
+    let scene = Scene::new();
+    let report = record(&scene, "--nvtx", "");
+    assert_eq!(reported(&report), waits(&operations(&scene)));
+    assert_eq!(number(&report["communication"], "unassigned"), 0);
+}
+
+/// Check that members that call different operations are reported, and that nothing after that is joined.
+#[test]
+fn mismatches_are_reported() {
+    let scene = Scene::new();
+    let report = record(&scene, "", "mismatch");
+    let communication = &report["communication"];
+    assert_eq!(number(communication, "mismatches"), 1);
+    let of_all = |name: &str| {
+        let rows = report["collectives"].as_array().expect("collectives").iter();
+        rows.filter(|row| row["operation"] == name).map(|row| number(row, "count")).sum::<u64>()
+    };
+    assert_eq!((of_all("broadcast"), of_all("other"), of_all("all_reduce")), (3, 3, 3 * ROUNDS));
+}
+
+/// Check that an operation that a rank did not call is counted, and nobody is said to have waited in it.
+#[test]
+fn missing_members_are_counted() {
+    let scene = Scene::new();
+    let report = record(&scene, "", "missing");
+    let mut operations = operations(&scene);
+    let whole = operations.len();
+    operations.retain(|name, starts| !name.contains("Broadcast") || starts.len() as u64 == RANKS);
+    assert_eq!((whole - operations.len(), number(&report["communication"], "unassigned")), (1, RANKS - 1));
+    assert_eq!(reported(&report), waits(&operations));
+}
+
+/// Check that without NVTX the assumption is stated.
+#[test]
+fn unknown_communicators_are_assumed() {
+    let scene = Scene::new();
+    let report = record(&scene, "", "silent");
+    assert_eq!(report["communication"]["assumed"], Value::Bool(true));
+    assert!(report.get("collectives").is_none());
+}
