@@ -2,6 +2,7 @@
 //! loop of the program began an iteration.
 
 mod generated;
+mod named;
 mod program;
 mod recorded;
 
