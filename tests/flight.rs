@@ -214,7 +214,6 @@ fn mistakes_are_reported_first() {
         (&["--last", "1s", "--on-slow", "f"], "--on-slow expects"),
         (&["--last", "0s"], "--last expects a time"),
         (&["--last", "1s", "--last-size", "1"], "64M"),
-        (&["--last", "1s", "--memory"], "--memory"),
         (&["--last", "1s", "-o", "/dev/stdout"], "standard output"),
     ] {
         let arguments = [&["record", "--sim"], options, &["--", "sleep", "0"]].concat();

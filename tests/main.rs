@@ -22,6 +22,7 @@ mod diff;
 mod energy;
 mod environment;
 mod event;
+mod exhausted;
 mod faults;
 mod findings;
 mod flight;

@@ -12,10 +12,10 @@ use crate::support::{
     scene::{self, number},
 };
 
-const MIB: u64 = 1 << 20;
+pub const MIB: u64 = 1 << 20;
 
 /// Builds the stand-in.
-fn build(scene: &Scene) {
+pub fn build(scene: &Scene) {
     let source = sources().join("programs/memory/c10.c");
     let sim = format!("-L{}", libraries().display());
     run(Command::new("cc")
@@ -25,12 +25,12 @@ fn build(scene: &Scene) {
 }
 
 /// Without records of mapped files: the kernel's buffers for these are shared by the machine.
-fn lost(report: &Value) -> u64 {
+pub fn lost(report: &Value) -> u64 {
     scene::lost(report) - number(&report["lost"], "mappings")
 }
 
 /// Returns the bytes by use and line.
-fn lines(moment: &Value) -> BTreeMap<(String, String), (u64, u64)> {
+pub fn lines(moment: &Value) -> BTreeMap<(String, String), (u64, u64)> {
     let text = |value: &Value| value.as_str().expect("a text").to_owned();
     let lines = moment["lines"].as_array().expect("lines");
     let line = |line: &Value| {
@@ -40,11 +40,11 @@ fn lines(moment: &Value) -> BTreeMap<(String, String), (u64, u64)> {
 }
 
 /// The same without cached memory.
-fn in_use(moment: &Value) -> BTreeMap<(String, String), (u64, u64)> {
+pub fn in_use(moment: &Value) -> BTreeMap<(String, String), (u64, u64)> {
     lines(moment).into_iter().filter(|((what, _), _)| what != "cached").collect()
 }
 
-fn line(what: &str, frame: &str, bytes: u64, count: u64) -> ((String, String), (u64, u64)) {
+pub fn line(what: &str, frame: &str, bytes: u64, count: u64) -> ((String, String), (u64, u64)) {
     ((what.to_owned(), frame.to_owned()), (bytes, count))
 }
 

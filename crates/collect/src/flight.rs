@@ -1,7 +1,7 @@
 //! The flight recorder: keeps the recent past in memory, and writes it when something happens.
 //!
 //! ```text
-//!   events ──> window (the last 30 s, say)
+//!   events ──> window (the last 30 s, say, and who holds memory)
 //!      └────> triggers: errors, idle GPUs, slow functions ──┐
 //!   SIGUSR1 ────────────────────────────────────────────────┴──> a cut of the window, after the last records have arrived
 //! ```
@@ -19,6 +19,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use model::{
     event::{DumpReason, Event, Note, ProcessId, Stack, StackId},
+    memory::GpuMemory,
     window::{Cut, Limits, Reason, Window},
 };
 use symbols::Kept;
@@ -37,7 +38,9 @@ pub struct Options {
     pub limits: Limits,
     /// The most dumps, not counting the one at the end.
     pub dumps: u32,
-    /// Write when a CUDA call fails or a GPU reports an error.
+    /// Say who holds GPU memory. The events of [`crate::memory`] are expected.
+    pub memory: bool,
+    /// Write when a launch or an allocation fails, or a GPU reports an error.
     pub on_error: bool,
     /// Write when a process has not used its GPU for this time, in nanoseconds.
     pub on_idle: Option<u64>,
@@ -61,8 +64,11 @@ pub struct Flight<D> {
     dumper: D,
     most: u32,
     apart_ns: u64,
-    /// The dump to write, and since when it waits.
-    pending: Option<(Reason, u64)>,
+    memory: bool,
+    /// The dump to write.
+    pending: Option<Pending>,
+    /// The last failed allocation for which no dump was written.
+    refused: Option<(Reason, GpuMemory)>,
     written: u32,
     /// When the last reason for a dump, other than a signal, occurred.
     last: Option<u64>,
@@ -71,17 +77,28 @@ pub struct Flight<D> {
     display: Display,
 }
 
+/// A dump to write.
+struct Pending {
+    reason: Reason,
+    /// Since when it waits.
+    since: u64,
+    /// Who held memory at that time.
+    memory: GpuMemory,
+}
+
 impl<D: Dumper> Flight<D> {
     /// Creates a flight recorder that passes its dumps to `dumper`.
     pub fn new(options: Options, dumper: D) -> Self {
-        let Options { limits, dumps, on_error, on_idle, on_slow } = options;
+        let Options { limits, dumps, memory, on_error, on_idle, on_slow } = options;
         Self {
             window: Window::new(limits),
             triggers: Triggers::new(on_error, on_idle, on_slow),
             dumper,
             most: dumps,
             apart_ns: limits.ns,
+            memory,
             pending: None,
+            refused: None,
             written: 0,
             last: None,
             skipped: BTreeMap::new(),
@@ -100,17 +117,22 @@ impl<D: Dumper> Flight<D> {
     }
 
     /// Ends the recording: returns its last dump, and the dumper. A reason that has just occurred is that of the last dump.
+    /// A program may have ended because of a failed allocation soon after others, for which no dump was written: the last
+    /// one says who held memory then.
     pub fn finish(mut self, reason: Reason, status: Option<i32>) -> (Cut, D) {
         for text in self.notes() {
             self.window.push(&Event::Note(Note { text }));
         }
         self.window.advance(bpf::now().max(reason.time));
-        let reason = match self.pending.take() {
-            Some((earlier, _)) => Reason { text: format!("{}; then {}", earlier.text, reason.text), ..earlier },
-            None => reason,
+        let then = |earlier: &Reason| format!("{}; then {}", earlier.text, reason.text);
+        let recent = |earlier: &Reason| reason.time.saturating_sub(earlier.time) < self.apart_ns;
+        let (reason, memory) = match (self.pending.take(), self.refused.take()) {
+            (Some(Pending { reason: earlier, memory, .. }), _) => (Reason { text: then(&earlier), ..earlier }, memory),
+            (None, Some((earlier, memory))) if recent(&earlier) => (Reason { text: then(&earlier), ..reason }, memory),
+            (None, _) => (reason.clone(), self.window.memory(reason.time)),
         };
         // Everything up to the end belongs to it.
-        (self.window.cut(reason, status), self.dumper)
+        (self.window.cut(reason, status).with(memory), self.dumper)
     }
 
     /// Returns notes for the user: what is not watched, and how often there was a reason but no dump.
@@ -128,26 +150,33 @@ impl<D: Dumper> Flight<D> {
     }
 
     /// Requests a dump, unless there were too many or one was written a short time ago.
-    fn request(&mut self, reason: Reason, now: u64) {
+    /// Returns whether it will be written.
+    fn request(&mut self, reason: Reason, now: u64) -> bool {
         let signal = reason.kind == DumpReason::Signal;
         let soon = self.last.is_some_and(|last| now.saturating_sub(last) < self.apart_ns);
         if self.pending.is_some() || self.written >= self.most || (soon && !signal) {
             *self.skipped.entry(reason.kind as u8).or_default() += 1;
-            return;
+            return false;
         }
         if !signal {
             self.last = Some(now);
         }
-        self.pending = Some((reason, now));
+        let memory = self.window.memory(reason.time);
+        self.pending = Some(Pending { reason, since: now, memory });
+        true
     }
 }
 
 impl<D: Dumper> Sink for Flight<D> {
     fn push(&mut self, event: &Event) {
-        // Calls are only watched to find slow ones.
-        let kept = !matches!(event, Event::Function(_) | Event::Call(_));
+        // Otherwise calls are only watched to find slow ones.
+        let kept = self.memory || !matches!(event, Event::Function(_) | Event::Call(_));
         if let Some(reason) = self.triggers.event(event) {
-            self.request(reason, bpf::now());
+            let refused = (reason.kind == DumpReason::Error && matches!(event, Event::Call(_))).then(|| reason.clone());
+            let written = self.request(reason, bpf::now());
+            if let Some(reason) = refused {
+                self.refused = (!written).then(|| (reason.clone(), self.window.memory(reason.time)));
+            }
         }
         if kept {
             self.display.print(event);
@@ -169,19 +198,19 @@ impl<D: Dumper> Sink for Flight<D> {
         while let Some(reason) = self.triggers.time(now) {
             self.request(reason, now);
         }
-        let due = self.pending.as_ref().is_some_and(|(reason, since)| {
+        let due = self.pending.as_ref().is_some_and(|Pending { reason, since, .. }| {
             let waited = now.saturating_sub(*since);
             let complete = waited >= SHORTEST_WAIT_NS && !self.triggers.work.is_outstanding(reason.time);
             complete || waited >= LONGEST_WAIT_NS
         });
         if due
             && !self.dumper.is_busy()
-            && let Some((reason, _)) = self.pending.take()
+            && let Some(Pending { reason, memory, .. }) = self.pending.take()
         {
             self.written += 1;
             let mut kept = kept.clone();
             kept.keep_bpf_programs();
-            self.dumper.write(self.window.cut(reason, None), kept);
+            self.dumper.write(self.window.cut(reason, None).with(memory), kept);
         }
     }
 
@@ -222,7 +251,7 @@ mod tests {
     fn signals_do_not_suppress_other_reasons() {
         const S: u64 = 1_000_000_000;
         let limits = Limits { ns: 3 * S, bytes: 1 << 20 };
-        let options = Options { limits, dumps: 10, on_error: false, on_idle: None, on_slow: Vec::new() };
+        let options = Options { limits, dumps: 10, memory: false, on_error: false, on_idle: None, on_slow: Vec::new() };
         let mut flight = Flight::new(options, Nowhere);
         let mut request = |kind, now| {
             flight.request(Reason { time: now, kind, text: String::new() }, now);

@@ -35,6 +35,7 @@ use crate::{
     },
     collector::Collector,
     events::usdt_argument,
+    flight::slow::Slow,
     process::procfs,
     sink::Sink,
     source::{Around, Source},
@@ -62,13 +63,14 @@ struct Memory {
     notes_left: u32,
 }
 
-/// Records who allocates and frees GPU memory from now on.
+/// Records who allocates and frees GPU memory from now on, and how long the functions of `--on-slow` take.
 pub fn record<S: Sink>(
     collector: &mut Collector<S>,
     program: &OsString,
     simulator: Option<&Path>,
+    slow: &[Slow],
 ) -> anyhow::Result<()> {
-    let trace = tracer(collector.recorder.can_watch_many())?;
+    let trace = tracer(collector.recorder.can_watch_many(), slow.to_vec())?;
     collector.watch_calls(trace, program, simulator)?;
     let mut memory = Memory::default();
     collector.recorder.open_calls(false);
@@ -221,22 +223,28 @@ fn wants(path: &str) -> bool {
     is_allocator(path) || name.starts_with("libpython3") || name.starts_with("python3") || name == "python"
 }
 
-/// Creates a tracer of the calls that allocate and free GPU memory.
-fn tracer(can_watch_many: bool) -> anyhow::Result<Tracer> {
-    let choice = Box::new(|name: &str, gather: Gather| {
-        let call = cuda::call(name)?;
-        let elsewhere = [Space::Host, Space::Registered, Space::Reserved, Space::Imported];
-        let on_gpu = call.space.is_some_and(|space| !elsewhere.contains(&space));
-        match call.action()? {
-            Action::Alloc if on_gpu => Some(Gather { stack: true, ..gather }),
-            Action::Free if on_gpu => Some(gather),
-            Action::ResetDevice | Action::ResetPrimary => Some(gather),
-            _ => None,
-        }
+/// Creates a tracer of the calls that allocate and free GPU memory, and of slow functions.
+fn tracer(can_watch_many: bool, slow: Vec<Slow>) -> anyhow::Result<Tracer> {
+    let named = slow.iter().filter_map(Slow::named).cloned().collect();
+    let choice = Box::new(move |name: &str, gather: Gather| {
+        of_memory(name, gather).or_else(|| slow.iter().any(|slow| slow.is_function(name)).then(Gather::default))
     });
-    let mut libraries = Libraries::new(Wanted::new(Selection::default(), Vec::new(), Vec::new()), choice);
+    let mut libraries = Libraries::new(Wanted::new(Selection::default(), Vec::new(), named), choice);
     if !can_watch_many {
         libraries.wanted.shorten()?;
     }
     Ok(Tracer::beside_a_profile(libraries))
+}
+
+/// Returns what to gather at a function that allocates or frees GPU memory.
+fn of_memory(name: &str, gather: Gather) -> Option<Gather> {
+    let call = cuda::call(name)?;
+    let elsewhere = [Space::Host, Space::Registered, Space::Reserved, Space::Imported];
+    let on_gpu = call.space.is_some_and(|space| !elsewhere.contains(&space));
+    match call.action()? {
+        Action::Alloc if on_gpu => Some(Gather { stack: true, ..gather }),
+        Action::Free if on_gpu => Some(gather),
+        Action::ResetDevice | Action::ResetPrimary => Some(gather),
+        _ => None,
+    }
 }

@@ -38,7 +38,7 @@ pub use gpu::{
 };
 pub use ids::{ProcessId, SessionId, StackId, Uuid};
 pub use loss::{Loss, LossCause, Totals};
-pub use memory::{Shutdown, Tensor, TensorFreed};
+pub use memory::{HeldMemory, MemoryHolder, Shutdown, Tensor, TensorFreed, Use};
 pub use nvtx::{Range, RangeName, RangedLaunch};
 pub use pm::PmSamples;
 pub use process::{ADDRESS, Exit, Mapping, Origin, Process, Thread};
@@ -213,6 +213,10 @@ macro_rules! events {
                 81 = TensorFreed { process, tid, time, address } [since time]
                 /// Python begins to shut down.
                 82 = Shutdown { process, time } [since time]
+                /// What a process held on a device at the end of a window, and at its peak.
+                83 = HeldMemory { process, device, time, peak_time, most_tensor_bytes, most_held_bytes } [since time] [time peak_time]
+                /// The part of it that a stack allocated.
+                84 = MemoryHolder { process, device, what, stack, bytes, count, peak_bytes, peak_count }
                 /// A session's own totals; each replaces that session's previous ones.
                 26 = Totals {
                     session, ended, launches, kernels, kernel_ns, copies, memsets, syncs, dropped_by_cupti, dropped_queue_full,

@@ -324,6 +324,7 @@ impl Parts {
             }
             Event::Call(_) if !self.is_trace => self.has_memory(),
             Event::Tensor(_) | Event::TensorFreed(_) | Event::Shutdown(_) => self.has_memory(),
+            Event::HeldMemory(_) | Event::MemoryHolder(_) => self.has_memory(),
             Event::Switch(e) => cpu && thread(e.tid) && self.overlaps(e.start, e.end),
             Event::Sync(e) => {
                 let by_thread = self.tids.is_some() || self.stacks.is_some() || self.phases.is_some();

@@ -245,9 +245,9 @@ impl Fold {
         let mut profile = self.profile;
         let recorded = profile.end.map_or(profile.last_time, |end| end.time);
         let ended = |process| profile.processes.get(&process).map_or(0, |info: &ProcessInfo| info.end);
-        profile.memory = self.memory.finish(|process| match ended(process) {
-            0 => recorded,
-            end => end,
+        profile.memory = self.memory.memory(|process| match ended(process) {
+            0 => Some(recorded),
+            end => Some(end),
         });
         profile.calls.finish();
         profile.gpu = self.gpu.weights;

@@ -20,17 +20,20 @@
 //! A tensor holds a whole block, as `torch.cuda.memory_allocated()` counts it ([`blocks`]). Events must be in the order in
 //! which the allocator made them: one that was freed may have the same address as the next one.
 //!
+//! A window of the flight recorder begins in the middle: it has the result, as [`crate::event::HeldMemory`].
+//!
 //! A peak needs the order of all allocations and frees, so each tensor is one event, and not part of a sum. Missed
 //! events do not accumulate: an address that is allocated again was freed before, and a freed segment contains no
 //! tensors.
 
 mod allocations;
 mod blocks;
+mod held;
 mod moment;
 mod process;
 mod sums;
 #[cfg(test)]
 mod tests;
 
-pub use self::allocations::Allocations;
+pub use self::allocations::{Allocations, refused};
 pub use self::moment::{Amount, Counts, DeviceMemory, GpuMemory, Moment, Use};

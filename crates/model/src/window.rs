@@ -7,6 +7,7 @@
 //!      \                       |
 //!       `--> base: what later events need of earlier ones (launches whose work has not run, nodes of graphs, totals)
 //!   facts: stacks, names, processes, mappings, devices: each once, whenever it arrived
+//!   memory: what processes hold now, and held at their peaks, by stack
 //! ```
 //!
 //! Events are kept as chunks, encoded as in a recording. The oldest chunk is discarded when it is older than the window,
@@ -34,6 +35,7 @@ pub use self::cut::Cut;
 use self::{base::Base, facts::Facts};
 use crate::{
     event::{Dump, DumpReason, End, Event, ProcessId, Stack, StackId, Start},
+    memory::{Allocations, GpuMemory},
     recording::{self, Encoder},
 };
 
@@ -79,6 +81,7 @@ pub struct Window {
     start: Option<Start>,
     facts: Facts,
     base: Base,
+    memory: Allocations,
     chunks: VecDeque<Chunk>,
     /// The size of the chunks.
     bytes: usize,
@@ -99,6 +102,7 @@ impl Window {
             start: None,
             facts: Facts::default(),
             base: Base::default(),
+            memory: Allocations::default(),
             chunks: VecDeque::new(),
             bytes: 0,
             encoder: Encoder::default(),
@@ -132,6 +136,9 @@ impl Window {
             }
             // These describe the whole time, not the window.
             Event::OwnCost(_) | Event::ProgramCost(_) | Event::End(_) | Event::Dump(_) => {}
+            // Only their sums are kept: who holds memory may have allocated it long before the window.
+            Event::Function(_) | Event::Call(_) => self.memory.note(event),
+            Event::Tensor(_) | Event::TensorFreed(_) | Event::Shutdown(_) => self.memory.note(event),
             event if self.facts.add(event, self.now) => {}
             event => {
                 self.facts.refer(event, self.now);
@@ -169,15 +176,25 @@ impl Window {
             return None;
         }
         let horizon = self.horizon();
-        self.facts.forget_ended(horizon);
+        self.forget_ended();
         let keep: FxHashSet<StackId> = self.base.stacks().collect();
+        self.memory.stacks().for_each(|id| self.facts.used(id, self.now));
         Some(self.facts.forget_stacks(horizon, &keep))
+    }
+
+    /// Returns what the processes that run, or ran in the window that ends at this time, hold as of now.
+    pub fn memory(&self, time: u64) -> GpuMemory {
+        let from = time.saturating_sub(self.limits.ns);
+        self.memory.memory(|process| match self.facts.ended(process) {
+            Some(ended) => (ended >= from).then_some(ended),
+            None => Some(time),
+        })
     }
 
     /// Returns the events of a recording of the window that ends when the reason occurred.
     pub fn cut(&mut self, reason: Reason, status: Option<i32>) -> Cut {
         self.close();
-        self.facts.forget_ended(self.horizon());
+        self.forget_ended();
         let mut start = self.start.clone().unwrap_or_else(empty_start);
         let wanted = reason.time.saturating_sub(self.limits.ns);
         let full = self.gone_until > wanted;
@@ -191,8 +208,17 @@ impl Window {
             end: End { time, status },
             facts: self.facts.all(),
             base: self.base.snapshot(),
+            memory: GpuMemory::default(),
             chunks: self.chunks.iter().map(|chunk| chunk.payload.clone()).collect(),
         }
+    }
+
+    /// Removes what is known of processes that ended before the window.
+    fn forget_ended(&mut self) {
+        let horizon = self.horizon();
+        let facts = &mut self.facts;
+        self.memory.forget(|process| facts.ended(process).is_some_and(|ended| ended < horizon));
+        facts.forget_ended(horizon);
     }
 
     /// The time before which chunks are discarded.

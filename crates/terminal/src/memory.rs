@@ -16,7 +16,11 @@ impl Page {
     /// Writes who held memory at the peak, and at the end if that is something else.
     pub(crate) fn gpu_memory(&mut self, all: &[DeviceMemory]) {
         for memory in all {
-            let peak = format!("at its peak, {} after the start", time(memory.peak.at_ns));
+            let peak = match memory.peak.at_ns {
+                // A dump of the flight recorder.
+                0 => "at its peak, before this recording".to_owned(),
+                ns => format!("at its peak, {} after the start", time(ns)),
+            };
             self.moment(memory, &memory.peak, &peak);
             if memory.end.lines != memory.peak.lines && memory.end.in_use_bytes > 0 {
                 self.moment(memory, &memory.end, "at the end");

@@ -25,7 +25,10 @@ use collect::{
         user::User,
         workspace::Workspace,
     },
-    flight::{Flight, slow},
+    flight::{
+        Flight,
+        slow::{self, Slow},
+    },
     process::procfs,
     sink::{Recording, Sink},
 };
@@ -53,6 +56,7 @@ use write::Style;
 /// Runs the command.
 pub fn run(mut options: args::Record) -> anyhow::Result<ExitCode> {
     plan::select(&mut options)?;
+    flight::imply(&mut options);
     let plan = Plan::new(&options)?;
     let owner = User::behind_sudo();
     let recorder = flight::options(&options, &program(&options).to_string_lossy())?;
@@ -156,7 +160,11 @@ impl Recorded<'_> {
         } else if let Some(status) = self.status_line() {
             sink.print(Box::new(status));
         }
-        let ended = self.collect(prepared, signals, sink, |_| Ok(()));
+        let watch = |collector: &mut Collector<_>| match self.options.memory {
+            true => self.watch_memory(collector, &[]),
+            false => Ok(()),
+        };
+        let ended = self.collect(prepared, signals, sink, watch);
         let Ended { sink, time, mut kept, cost, ended, command } = ended.inspect_err(|_| outputs.remove_recording())?;
         self.style.shows_progress &= !command.runs();
         let end = End { time, status: command.status.map(ExitStatusExt::into_raw) };
@@ -182,7 +190,7 @@ impl Recorded<'_> {
         recorder: collect::flight::Options,
         user: Option<User>,
     ) -> anyhow::Result<(RunningCommand, bool)> {
-        let tracer = slow::tracer(&recorder.on_slow);
+        let slow = recorder.on_slow.clone();
         let (paths, quiet) = (self.options.output.clone(), self.options.quiet);
         let style = self.style.clone();
         let mut place = flight::Place { paths, defaults: self.plan.default_outputs(), user, style, quiet };
@@ -190,7 +198,7 @@ impl Recorded<'_> {
         if let Some(status) = self.status_line() {
             sink.print(Box::new(status));
         }
-        let watch = |collector: &mut Collector<_>| watch_slow(collector, tracer, &self);
+        let watch = |collector: &mut Collector<_>| self.watch_calls(collector, &slow);
         let Ended { sink, time, kept, cost, ended, command } = self.collect(prepared, signals, sink, watch)?;
         place.style.shows_progress &= !command.runs();
         let (cut, background) = flight::finish(sink, time, command.status, why_ended(self.options, command.status));
@@ -268,15 +276,34 @@ impl Recorded<'_> {
         Ok(Ended { sink, time, kept, cost, ended, command: RunningCommand { child, status, ending, signals } })
     }
 
+    /// Watches the functions of `--on-slow`, and those that allocate memory.
+    fn watch_calls(&self, collector: &mut Collector<Flight<Background>>, slow: &[Slow]) -> anyhow::Result<()> {
+        let program = program(self.options);
+        if self.options.memory {
+            self.watch_memory(collector, slow)?;
+        } else if let Some(tracer) = slow::tracer(slow) {
+            collector.watch_calls(tracer, &program, self.injection.simulator.as_deref())?;
+        }
+        if let Some(missing) = collector.sink.missing_in(&program.to_string_lossy()) {
+            bail!(
+                "--on-slow: neither {} nor CUDA has a function {missing}; name a function of a library as LIB:FUNCTION, and a \
+                 Python function by an NVTX range around it (nvtx:NAME, with --nvtx)",
+                program.display()
+            );
+        }
+        Ok(())
+    }
+
+    fn watch_memory<S: Sink>(&self, collector: &mut Collector<S>, slow: &[Slow]) -> anyhow::Result<()> {
+        collect::memory::record(collector, &program(self.options), self.injection.simulator.as_deref(), slow)
+    }
+
     /// Watches the events, and starts the command or follows the processes.
     fn start<S: Sink>(&self, collector: &mut Collector<S>) -> anyhow::Result<Option<Child>> {
         let Self { plan, options, injection, user, .. } = self;
         let (program, simulator) = (program(options), injection.simulator.as_deref());
         collector.recorder.open_hits(!options.command.is_empty());
         collect::events::count(collector, plan.events.clone(), plan.off_cpu.is_some(), &program, simulator)?;
-        if options.memory {
-            collect::memory::record(collector, &program, simulator)?;
-        }
         if options.energy {
             collect::gpu_counters::record_energy(collector, simulator);
         }
@@ -304,25 +331,6 @@ fn program(options: &args::Record) -> OsString {
         (Some(program), _) => program.clone(),
         (None, pid) => format!("/proc/{}/exe", pid.copied().unwrap_or(0)).into(),
     }
-}
-
-/// Watches the functions of `--on-slow`.
-fn watch_slow(
-    collector: &mut Collector<Flight<Background>>,
-    tracer: Option<collect::calls::tracer::Tracer>,
-    recording: &Recorded<'_>,
-) -> anyhow::Result<()> {
-    let Some(tracer) = tracer else { return Ok(()) };
-    let program = program(recording.options);
-    collector.watch_calls(tracer, &program, recording.injection.simulator.as_deref())?;
-    if let Some(missing) = collector.sink.missing_in(&program.to_string_lossy()) {
-        bail!(
-            "--on-slow: neither {} nor CUDA has a function {missing}; name a function of a library as LIB:FUNCTION, and a \
-             Python function by an NVTX range around it (nvtx:NAME, with --nvtx)",
-            program.display()
-        );
-    }
-    Ok(())
 }
 
 /// Whether a run is not worth replacing an earlier one: it has no GPU work and no events, and the command failed or was not

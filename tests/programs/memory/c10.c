@@ -27,6 +27,7 @@ struct block {
 };
 static struct block *blocks;
 static struct { size_t allocated, peak, reserved; } devices[2];
+static size_t failures, failed[2]; /* what was allocated and reserved on the device when the driver had no room last */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static struct block *add(char *start, size_t size, int device) {
@@ -49,12 +50,23 @@ static struct block *find(size_t size, int device) {
     return best;
 }
 
+static void empty_cache(void);
+
+static int reserve(void **memory, size_t segment, int device) {
+    if (!cudaMalloc(memory, segment)) return 1;
+    failures++, failed[0] = devices[device].allocated, failed[1] = devices[device].reserved;
+    return 0;
+}
+
 static struct block *take(size_t size, int device) {
     size_t segment = size <= MIB ? 2 * MIB : size < 10 * MIB ? 20 * MIB : (size + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
     struct block *block = find(size, device), *rest;
     if (!block) {
         void *memory;
-        if (cudaMalloc(&memory, segment)) abort();
+        if (!reserve(&memory, segment, device)) {
+            empty_cache();
+            if (!reserve(&memory, segment, device)) return NULL;
+        }
         devices[device].reserved += segment;
         block = add(memory, segment, device);
     }
@@ -106,8 +118,9 @@ void *c10_malloc(size_t bytes, int number) {
     long stream = 7;
     pthread_mutex_lock(&mutex);
     block = take((bytes + 511) / 512 * 512, number);
-    start = block->start;
+    start = block ? block->start : NULL;
     pthread_mutex_unlock(&mutex);
+    if (!start) return NULL;
     if (malloc_semaphore) {
         memory = start, device = number, size = bytes;
         POINT("malloc", "malloc_semaphore", "-8@%%rax -1@%%dl -8@%%r14 -8@%3", "r"(memory), "r"(device), "r"(size), "m"(stream));
@@ -129,8 +142,7 @@ void c10_delete(void *memory) {
 }
 
 /* Returns all segments that are free to the driver. */
-void c10_empty_cache(void) {
-    pthread_mutex_lock(&mutex);
+static void empty_cache(void) {
     for (struct block *block = blocks, *next; block; block = next) {
         next = block->next;
         if (block->used || block->before || block->after) continue;
@@ -138,9 +150,16 @@ void c10_empty_cache(void) {
         devices[block->device].reserved -= block->size;
         unlink_block(block);
     }
+}
+
+void c10_empty_cache(void) {
+    pthread_mutex_lock(&mutex);
+    empty_cache();
     pthread_mutex_unlock(&mutex);
 }
 
+size_t c10_failures(void) { return failures; }
+size_t c10_failed(int what) { return failed[what]; }
 size_t c10_allocated(int device) { return devices[device].allocated; }
 size_t c10_peak(int device) { return devices[device].peak; }
 size_t c10_reserved(int device) { return devices[device].reserved; }

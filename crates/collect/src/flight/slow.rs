@@ -108,9 +108,17 @@ impl Slow {
         }
     }
 
+    /// Returns the function of a library or program.
+    pub fn named(&self) -> Option<&Named> {
+        match &self.what {
+            Measured::Function(named) => Some(named),
+            Measured::Cuda(_) | Measured::Range(_) => None,
+        }
+    }
+
     /// Whether this measures a function of this program.
     pub fn is_of(&self, program: &str) -> bool {
-        matches!(&self.what, Measured::Function(named) if named.library.as_os_str() == program)
+        self.named().is_some_and(|named| named.library.as_os_str() == program)
     }
 
     /// Whether this measures the function with this name.
@@ -139,11 +147,8 @@ pub fn tracer(slow: &[Slow]) -> Option<Tracer> {
     if functions.is_empty() {
         return None;
     }
-    let named = |slow: &Slow| match &slow.what {
-        Measured::Function(named) => Some(named.clone()),
-        Measured::Cuda(_) | Measured::Range(_) => None,
-    };
-    let wanted = Wanted::new(Selection::default(), Vec::new(), functions.iter().filter_map(named).collect());
+    let named = functions.iter().filter_map(Slow::named).cloned().collect();
+    let wanted = Wanted::new(Selection::default(), Vec::new(), named);
     let choice =
         Box::new(move |name: &str, _: Gather| functions.iter().any(|f| f.is_function(name)).then(Gather::default));
     Some(Tracer::beside_a_profile(Libraries::new(wanted, choice)))

@@ -1,12 +1,16 @@
 //! When the recent past is written.
+//!
+//! A failed allocation is a reason whether or not the program recovers: PyTorch frees its cache and tries again, so what a
+//! first failure finds is the most that was held, and a second one, soon after it, has no dump of its own.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use model::{
-    event::{DumpReason, Event, FunctionId, ProcessId, SessionId},
+    event::{Call, DumpReason, Event, Function, FunctionId, ProcessId, SessionId},
+    memory::refused,
     window::Reason,
 };
-use text::names::printable;
+use text::{names::printable, units::bytes};
 
 use super::{
     slow::{Limit, Slow, Usual},
@@ -16,6 +20,9 @@ use super::{
 
 /// The most distinct names of processes and ranges that are remembered, for messages.
 const MOST_NAMES: usize = 1 << 16;
+
+/// The most processes that have ended and whose names are remembered: their last calls may be reported after their end.
+const MOST_ENDED: usize = 64;
 
 /// A function or range that is measured.
 struct Watched {
@@ -32,11 +39,14 @@ pub struct Triggers {
     pub work: Work,
     slow: Vec<Slow>,
     xids: Option<Xids>,
+    /// The functions that allocate and free memory, if failed allocations are a reason.
+    of_memory: BTreeMap<FunctionId, Function>,
     /// The functions that are measured.
     functions: BTreeMap<FunctionId, Watched>,
     /// The NVTX ranges that are measured.
     ranges: HashMap<(SessionId, u32), Watched>,
     processes: HashMap<ProcessId, (u32, String)>,
+    ended: VecDeque<ProcessId>,
     sessions: HashMap<SessionId, ProcessId>,
 }
 
@@ -49,9 +59,11 @@ impl Triggers {
             work: Work::default(),
             slow,
             xids: on_error.then(Xids::open).and_then(Result::ok),
+            of_memory: BTreeMap::new(),
             functions: BTreeMap::new(),
             ranges: HashMap::new(),
             processes: HashMap::new(),
+            ended: VecDeque::new(),
             sessions: HashMap::new(),
         }
     }
@@ -63,7 +75,14 @@ impl Triggers {
             Event::Process(e) if self.processes.len() < MOST_NAMES => {
                 self.processes.insert(e.id, (e.pid, e.comm.clone()));
             }
-            Event::Exit(e) => drop(self.processes.remove(&e.process)),
+            Event::Exit(e) => {
+                self.ended.push_back(e.process);
+                if self.ended.len() > MOST_ENDED
+                    && let Some(first) = self.ended.pop_front()
+                {
+                    self.processes.remove(&first);
+                }
+            }
             Event::Session(e) if self.sessions.len() < MOST_NAMES => drop(self.sessions.insert(e.id, e.process)),
             Event::Failed(e) if self.on_error => {
                 let name = cuda::results::driver_result(e.code).unwrap_or("unknown error");
@@ -71,11 +90,17 @@ impl Triggers {
                 return Some(Reason { time: bpf::now(), kind: DumpReason::Error, text });
             }
             Event::Function(function) => {
+                if self.on_error {
+                    self.of_memory.insert(function.id, function.clone());
+                }
                 if let Some(slow) = self.slow.iter().find(|slow| slow.is_function(&function.name)) {
                     self.functions.insert(function.id, Watched::new(&function.name, slow));
                 }
             }
             Event::Call(call) => {
+                if let Some(reason) = self.refused(call) {
+                    return Some(reason);
+                }
                 return self.functions.get_mut(&call.function)?.took(call.duration()?, call.end);
             }
             Event::RangeName(range) => {
@@ -92,6 +117,14 @@ impl Triggers {
             _ => {}
         }
         None
+    }
+
+    /// Returns the reason for a dump that a call is if there was no room for what it should have allocated.
+    fn refused(&self, call: &Call) -> Option<Reason> {
+        let function = self.of_memory.get(&call.function)?;
+        let size = bytes(refused(function, call)?);
+        let text = format!("{} of {size} in {} failed: out of memory", function.name, self.of_process(call.process));
+        Some(Reason { time: call.end, kind: DumpReason::Error, text })
     }
 
     /// Returns the reason for a dump that the time is, or the kernel's log.
@@ -131,7 +164,11 @@ impl Triggers {
     }
 
     fn name(&self, session: SessionId) -> String {
-        match self.sessions.get(&session).and_then(|process| self.processes.get(process)) {
+        self.sessions.get(&session).map_or_else(|| "a process".to_owned(), |process| self.of_process(*process))
+    }
+
+    fn of_process(&self, process: ProcessId) -> String {
+        match self.processes.get(&process) {
             Some((pid, comm)) => format!("process {pid} ({})", printable(comm)),
             None => "a process".to_owned(),
         }

@@ -394,6 +394,19 @@ impl Lines<'_> {
             Event::Shutdown(e) => {
                 line!(self, "shutdown", ts_ns: e.time, pid: self.pid(e.process))
             }
+            Event::HeldMemory(e) => {
+                line!(
+                    self, "heldmemory", ts_ns: e.time, pid: self.pid(e.process), device: e.device, peak_ts_ns: e.peak_time,
+                    most_tensor_bytes: e.most_tensor_bytes, most_held_bytes: e.most_held_bytes,
+                )
+            }
+            Event::MemoryHolder(e) => {
+                let (pid, stack) = (self.pid(e.process), self.stack(e.stack)?);
+                line!(
+                    self, "memoryholder", pid: pid, device: e.device, use: e.what.name(), bytes: e.bytes, count: e.count,
+                    peak_bytes: e.peak_bytes, peak_count: e.peak_count, stack: stack,
+                )
+            }
             // Hidden by the view, or resolved: a session's totals are in the ledger.
             Event::Sample(_) | Event::Launch(_) | Event::Failed(_) | Event::Captured(_) | Event::Empty(_) => Ok(()),
             Event::Activity(_) | Event::Sync(_) | Event::Returned(_) => Ok(()),

@@ -151,6 +151,7 @@ impl Fold {
                 profile.note_time(freed.time);
                 self.memory.freed(freed);
             }
+            Event::HeldMemory(_) | Event::MemoryHolder(_) => self.memory.note(event),
             // They are frequent.
             Event::Launch(_) | Event::Activity(_) | Event::Sample(_) | Event::Call(_) | Event::Switch(_) => {}
             Event::Returned(_) | Event::Sync(_) | Event::Wait(_) => {}

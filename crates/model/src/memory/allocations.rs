@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     calls::{Accounts, Allocated, Change, Place, Spaces, captured, is_error, known},
-    event::{Call, Event, Function, FunctionId, ProcessId, Shutdown, Tensor, TensorFreed},
+    event::{Call, Event, Function, FunctionId, ProcessId, Shutdown, StackId, Tensor, TensorFreed},
 };
 
 /// The most tensors that are followed at a time: about 400 MiB.
@@ -21,6 +21,18 @@ const MOST_TENSORS: usize = 1 << 22;
 
 /// The highest number of a device.
 const MOST_DEVICES: u32 = 255;
+
+/// The result of CUDA's functions, in both APIs, where there is too little memory.
+const OUT_OF_MEMORY: u32 = 2;
+
+/// Returns the bytes that a call asked for, if it is an allocation of GPU memory for which there was no room. An attempt to
+/// allocate in a way that the GPU does not support is none.
+pub fn refused(function: &Function, call: &Call) -> Option<u64> {
+    let known = known(function).filter(|known| known.action() == Some(Action::Alloc))?;
+    let elsewhere = matches!(known.space?, Space::Host | Space::Registered | Space::Reserved | Space::Imported);
+    let refused = !elsewhere && !call.nested && is_error(function, call.result) && call.result as u32 == OUT_OF_MEMORY;
+    refused.then(|| known.facts(&captured(call)).bytes.unwrap_or(0))
+}
 
 /// The memory of all processes.
 #[derive(Debug)]
@@ -32,6 +44,8 @@ pub struct Allocations {
     processes: FxHashMap<ProcessId, Process>,
     tensors: usize,
     counts: Counts,
+    /// What was known already when the recording began: it is a window.
+    held: GpuMemory,
 }
 
 impl Default for Allocations {
@@ -43,6 +57,7 @@ impl Default for Allocations {
             processes: FxHashMap::default(),
             tensors: 0,
             counts: Counts::default(),
+            held: GpuMemory::default(),
         }
     }
 }
@@ -157,6 +172,8 @@ impl Allocations {
             Event::Tensor(tensor) => self.tensor(tensor),
             Event::TensorFreed(freed) => self.freed(freed),
             Event::Shutdown(shutdown) => self.shutdown(shutdown),
+            Event::HeldMemory(held) => self.held.held(held),
+            Event::MemoryHolder(holder) => self.held.holder(holder),
             _ => {}
         }
     }
@@ -168,17 +185,30 @@ impl Allocations {
         process.devices.values_mut().map(Sums::take_most).max().unwrap_or(0)
     }
 
-    /// Ends the input. `end` returns when a process ended.
-    pub fn finish(self, end: impl Fn(ProcessId) -> u64) -> GpuMemory {
-        let mut memory = GpuMemory { counts: self.counts, ..GpuMemory::default() };
-        for (id, mut process) in self.processes {
-            for tid in process.fresh.keys().copied().collect::<Vec<_>>() {
-                process.decide_fresh(tid, &[], None);
-            }
-            let end = process.shut_down.unwrap_or_else(|| end(id));
-            let devices = process.devices.into_iter().map(|(device, sums)| ((id, device), sums.finish(end)));
+    /// Returns the memory of all processes as of now. `end` returns when a process ended; `None` if it does not count.
+    pub fn memory(&self, end: impl Fn(ProcessId) -> Option<u64>) -> GpuMemory {
+        let mut memory = GpuMemory { counts: self.counts, ..self.held.clone() };
+        memory.sort();
+        for (id, process) in &self.processes {
+            let Some(end) = end(*id) else { continue };
+            let end = process.shut_down.unwrap_or(end);
+            let devices = process.decided().into_iter().map(|(device, sums)| ((*id, device), sums.finish(end)));
             memory.devices.extend(devices);
         }
         memory
+    }
+
+    /// Returns the stacks of all holders.
+    pub fn stacks(&self) -> impl Iterator<Item = StackId> + '_ {
+        self.processes.values().flat_map(|process| process.devices.values().flat_map(Sums::stacks))
+    }
+
+    /// Forgets these processes, and stacks that hold nothing.
+    pub fn forget(&mut self, gone: impl Fn(ProcessId) -> bool) {
+        for (_, process) in self.processes.extract_if(|id, _| gone(*id)) {
+            self.tensors = self.tensors.saturating_sub(process.tensors());
+        }
+        let devices = self.processes.values_mut().flat_map(|process| process.devices.values_mut());
+        devices.for_each(Sums::forget_unused);
     }
 }

@@ -6,6 +6,8 @@ use serde::Serialize;
 
 use crate::event::{ProcessId, StackId};
 
+pub use crate::event::Use;
+
 /// The GPU memory of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpuMemory {
@@ -53,32 +55,6 @@ impl Moment {
     /// Returns all bytes.
     pub fn held(&self) -> u64 {
         self.in_use().saturating_add(self.of(Use::Cached))
-    }
-}
-
-/// What memory is used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Use {
-    /// Tensors, and other blocks of the caching allocator.
-    Tensor,
-    /// Free memory that the caching allocator keeps.
-    Cached,
-    /// Driver allocations outside the caching allocator.
-    Other,
-}
-
-impl Use {
-    /// All uses, by number.
-    pub const ALL: [Self; 3] = [Self::Tensor, Self::Cached, Self::Other];
-
-    /// Returns its name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Tensor => "tensors",
-            Self::Cached => "cached",
-            Self::Other => "other",
-        }
     }
 }
 

@@ -280,6 +280,21 @@ impl Process {
         self.devices.entry(device).or_default()
     }
 
+    /// Returns the sums of each device if what is not decided yet is used by something else than tensors.
+    pub(super) fn decided(&self) -> BTreeMap<u32, Sums> {
+        let mut devices = self.devices.clone();
+        let fresh = self.fresh.values().flatten().filter_map(|key| self.holdings.get(key));
+        for holding in fresh.filter(|holding| holding.class == Class::Fresh && self.has_tensors) {
+            devices.entry(holding.device).or_default().add(Use::Other, holding.stack, holding.bytes, holding.since);
+        }
+        devices
+    }
+
+    /// Returns the number of tensors.
+    pub(super) fn tensors(&self) -> usize {
+        self.tensors.len()
+    }
+
     /// Makes the current state final: it may be a peak.
     pub(super) fn settle(&mut self) {
         self.devices.values_mut().for_each(Sums::settle);

@@ -93,14 +93,26 @@ impl Sums {
         }
     }
 
+    /// Forgets holders of nothing, now and at the peak.
+    pub fn forget_unused(&mut self) {
+        let peaks = self.peaks;
+        let at_peak = |entry: &Entry| if entry.saved == peaks + 1 { entry.at_peak } else { entry.now };
+        self.holders.retain(|_, entry| entry.now.bytes > 0 || at_peak(entry).bytes > 0);
+    }
+
+    /// Returns the stacks of all holders.
+    pub fn stacks(&self) -> impl Iterator<Item = StackId> + '_ {
+        self.holders.keys().map(|(_, stack)| *stack)
+    }
+
     /// Returns the peak and the current state.
     pub fn finish(mut self, end: u64) -> DeviceMemory {
         self.settle();
         let moment = |time, bytes, amount: &dyn Fn(&Entry) -> Amount| {
             let all = self.holders.iter().map(|(&(what, stack), entry)| (what, stack, amount(entry)));
-            let mut holders: Vec<_> = all.filter(|(_, _, amount)| amount.bytes > 0).collect();
-            holders.sort_by_key(|&(what, stack, amount)| (std::cmp::Reverse(amount.bytes), what, stack));
-            Moment { time, bytes, holders }
+            let mut moment = Moment { time, bytes, holders: all.filter(|(_, _, amount)| amount.bytes > 0).collect() };
+            moment.sort();
+            moment
         };
         let peaks = self.peaks;
         let at_peak = |entry: &Entry| if entry.saved == peaks + 1 { entry.at_peak } else { entry.now };

@@ -75,7 +75,7 @@ impl Program {
     }
 
     fn finish(self) -> (DeviceMemory, Counts) {
-        let memory = self.allocations.finish(|_| 1_000_000);
+        let memory = self.allocations.memory(|_| Some(1_000_000));
         assert!(memory.devices.len() <= 1, "{:?}", memory.devices.keys());
         (memory.devices.into_values().next().unwrap_or_default(), memory.counts)
     }
@@ -226,7 +226,7 @@ fn devices_are_separate() {
         bytes: 1,
         stack: StackId(2),
     });
-    let devices = program.allocations.finish(|_| 0).devices;
+    let devices = program.allocations.memory(|_| Some(0)).devices;
     assert_eq!(devices[&(PROCESS, 1)].end.bytes, [512, 2 * MIB - 512, 0]);
     assert_eq!(devices.get(&(PROCESS, 0)).map_or([0; 3], |device| device.end.bytes), [0; 3]);
 }
@@ -297,4 +297,83 @@ proptest! {
         prop_assert_eq!(live, counts.tensors + counts.unknown_frees - counts.freed - counts.missed_frees);
         prop_assert_eq!(live as usize, reference.len() + 1);
     }
+}
+
+/// Check that the memory of a process is the same after it was written as events.
+#[test]
+fn memory_can_be_written_as_events() {
+    let mut program = Program::new();
+    program.malloc(1, 64 * MIB, 20 * MIB, 1);
+    program.tensor(1, 64 * MIB, 3 * MIB, 2);
+    program.tensor(1, 70 * MIB, 5 * MIB, 3);
+    program.free(1, 70 * MIB);
+    program.tensor(1, 80 * MIB, MIB, 3);
+    program.malloc(2, 200 * MIB, 7 * MIB, 4);
+    let memory = program.allocations.memory(|_| Some(1_000_000));
+    let mut read = Allocations::default();
+    memory.events().iter().for_each(|event| read.note(event));
+    let devices = read.memory(|_| unreachable!("no allocation was seen")).devices;
+    assert_eq!(devices, memory.devices);
+    let device = devices.values().next().expect("one device");
+    assert_eq!((device.end.in_use(), device.peak.in_use()), (11 * MIB, 11 * MIB));
+}
+
+/// Check that what a thread allocated last counts, although it is not decided what for, and that asking changes nothing.
+#[test]
+fn memory_can_be_asked_for_at_any_time() {
+    let mut program = Program::new();
+    program.malloc(1, 64 * MIB, 20 * MIB, 1);
+    program.tensor(1, 64 * MIB, 3 * MIB, 2);
+    program.malloc(1, 100 * MIB, 20 * MIB, 1);
+    let now = |program: &Program| {
+        let memory = program.allocations.memory(|_| Some(1_000_000));
+        memory.devices[&(PROCESS, 0)].end.bytes
+    };
+    assert_eq!([now(&program), now(&program)], [[3 * MIB, 17 * MIB, 20 * MIB]; 2]);
+    program.tensor(1, 100 * MIB, 2 * MIB, 3);
+    assert_eq!(now(&program), [5 * MIB, 35 * MIB, 0]);
+    assert!(program.allocations.memory(|_| None).devices.is_empty());
+    program.allocations.forget(|process| process == PROCESS);
+    assert!(program.allocations.memory(|_| Some(1)).devices.is_empty());
+}
+
+/// Check which calls had no room for what they should have allocated: outermost ones that allocate GPU memory, of any API, and not
+/// those that failed for another reason.
+#[test]
+fn refused_allocations_are_recognised() {
+    let call = |result, nested| Call {
+        function: FunctionId(0),
+        process: PROCESS,
+        tid: 1,
+        cpu: 0,
+        depth: 0,
+        nested,
+        enclosed: nested,
+        start: 1,
+        end: 2,
+        result,
+        out: None,
+        launch: None,
+        launches: false,
+        around: 0,
+        stack: None,
+        words: vec![0x7ffd_0000, 5 * MIB, 0, 0],
+        payload: Vec::new(),
+    };
+    let of = |name: &str, result, nested| {
+        refused(&Function { name: name.to_owned(), ..Function::default() }, &call(result, nested))
+    };
+    for name in
+        ["cudaMalloc", "cuMemAlloc_v2", "cudaMallocAsync", "cuMemAllocAsync", "cudaMallocManaged", "cuMemCreate"]
+    {
+        assert_eq!(of(name, 2, false), Some(5 * MIB), "{name}");
+        for (result, nested) in [(0, false), (1, false), (801, false), (2, true)] {
+            assert_eq!(of(name, result, nested), None, "{name}: {result}");
+        }
+    }
+    for name in ["cudaMallocHost", "cuMemAllocHost_v2", "cuMemAddressReserve", "cudaFree", "cudaLaunchKernel", "malloc"]
+    {
+        assert_eq!(of(name, 2, false), None, "{name}");
+    }
+    assert!(of("cudaMallocFromPoolAsync", 2, false).is_some());
 }

@@ -12,7 +12,7 @@ use super::bytes::{Cursor, put, put_bytes, put_distance, unzigzag, zigzag};
 use crate::event::{
     CostProgram, CounterId, DeviceIdentity, Direction, DumpReason, Frame, FrameKind, FunctionId, Instruction, Key,
     LaunchKind, Layer, LossCause, Memory, Mode, NamedFrame, Number, Operation, Origin, Owner, PointId, ProcessId,
-    SessionId, SourceLine, StackEnd, StackId, Unit, Uuid, Work,
+    SessionId, SourceLine, StackEnd, StackId, Unit, Use, Uuid, Work,
 };
 
 /// A type that a record can contain: both directions of its encoding, and what it identifies.
@@ -172,6 +172,7 @@ enumerations! {
     LossCause: LossCause::from_number;
     CostProgram: CostProgram::from_number;
     DumpReason: |number| Some(DumpReason::from_number(number));
+    Use: Use::from_number;
 }
 
 /// Returns a structure, or a variant of an enumeration, with any fields.

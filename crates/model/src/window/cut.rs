@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     event::{Activity, Dump, End, Event, Frame, SessionId, StackId, Start, Symbol},
+    memory::GpuMemory,
     recording,
 };
 
@@ -31,6 +32,8 @@ pub struct Cut {
     pub end: End,
     pub(super) facts: All,
     pub(super) base: Before,
+    /// Who held memory at the end.
+    pub(super) memory: GpuMemory,
     pub(super) chunks: Vec<Arc<[u8]>>,
 }
 
@@ -45,6 +48,11 @@ struct Launches {
 }
 
 impl Cut {
+    /// The same with who held memory when the reason occurred.
+    pub fn with(self, memory: GpuMemory) -> Self {
+        Self { memory, ..self }
+    }
+
     /// Calls back with every event, except the end and the names of native frames.
     pub fn events(&self, mut on: impl FnMut(&Event)) {
         let launches = self.launches();
@@ -72,6 +80,7 @@ impl Cut {
             }
         }
         sums.since(&self.base.sums).iter().for_each(&mut refer);
+        self.memory.events().iter().for_each(&mut refer);
         let mut lines = FxHashSet::<Frame>::default();
         for stack in self.facts.stacks.iter().filter(|stack| used.contains(&stack.id)) {
             lines.extend(stack.frames.iter().filter(|frame| matches!(frame, Frame::Python(_))));

@@ -8,7 +8,10 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::event::{Event, Key, Kind, Loss, LossCause, Origin, Owner, ProcessId, SessionId, Stack, StackId};
+use crate::{
+    event::{Event, Key, Kind, Loss, LossCause, Origin, Owner, ProcessId, SessionId, Stack, StackId},
+    recording::Field,
+};
 
 /// The number of stacks above which unused ones are removed. The probes remember that they sent at most half as many.
 const MANY_STACKS: usize = 1 << 17;
@@ -66,8 +69,24 @@ impl Facts {
 
     /// Notes that an event refers to a stack.
     pub fn refer(&mut self, event: &Event, now: u64) {
-        if let Some((_, used)) = event.stack().and_then(|id| self.stacks.get_mut(&id)) {
+        if let Some(id) = event.stack() {
+            self.used(id, now);
+        }
+    }
+
+    /// Notes that a stack is needed.
+    pub fn used(&mut self, id: StackId, now: u64) {
+        if let Some((_, used)) = self.stacks.get_mut(&id) {
             *used = now;
+        }
+    }
+
+    /// Returns when a process ended, if it has.
+    pub fn ended(&self, process: ProcessId) -> Option<u64> {
+        let key = Key::default().with(&process, Field::key);
+        match self.known.get(&(Kind::Exit, key))?.as_ref() {
+            Event::Exit(exit) => Some(exit.time),
+            _ => None,
         }
     }
 

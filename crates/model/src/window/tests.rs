@@ -1,10 +1,11 @@
 use super::*;
 use crate::{
     event::{
-        Activity, Captured, Exit, KernelName, Launch, LaunchKind, Mode, NodeCopied, NodeCreated, Pause, Process,
-        Sample, Session, SessionId, StackEnd, Totals, Work,
+        Activity, Call, Captured, Exit, Function, FunctionId, KernelName, Launch, LaunchKind, Mode, NodeCopied,
+        NodeCreated, Pause, Process, Sample, Session, SessionId, StackEnd, Totals, Work,
     },
     fold::Fold,
+    memory::DeviceMemory,
     profile::Profile,
 };
 
@@ -283,4 +284,62 @@ fn descriptions_are_bounded() {
     // One process each millisecond.
     let most = (LIMITS.ns + SLACK_NS) / MS + 10;
     assert!(profile.processes.len() as u64 <= most, "{}", profile.processes.len());
+}
+
+/// Check that a dump says who holds memory, however long ago it was allocated and whatever was removed meanwhile; that it has no
+/// allocations; and that what ended before the window holds nothing.
+#[test]
+fn a_dump_says_who_holds_memory() {
+    let mut window = described();
+    let malloc = |process, address, time, stack| {
+        Event::Call(Call {
+            function: FunctionId(3),
+            process,
+            tid: 1,
+            cpu: 0,
+            depth: 0,
+            nested: false,
+            enclosed: false,
+            start: time - 1,
+            end: time,
+            result: 0,
+            out: Some(address),
+            launch: None,
+            launches: false,
+            around: 0,
+            stack: Some(StackId(stack)),
+            words: vec![0, 4096],
+            payload: Vec::new(),
+        })
+    };
+    let other = ProcessId(2);
+    let function = Function { id: FunctionId(3), name: "cudaMalloc".into(), shown: true, ..Function::default() };
+    let before = [
+        Event::Process(process(2)),
+        Event::Function(function),
+        malloc(ProcessId(1), 1 << 20, 2 * S, 70),
+        malloc(ProcessId(1), 2 << 20, 3 * S, 71),
+        malloc(other, 1 << 20, 3 * S, 71),
+    ];
+    before.iter().for_each(|event| window.push(event));
+    window.push(&Event::Exit(Exit { process: other, time: 95 * S }));
+    // Far more stacks than are kept.
+    (1_000..150_000).for_each(|id| window.push(&stack(id)));
+    window.advance(100 * S);
+    assert!(window.forget().is_some_and(|gone| gone.len() > 100_000));
+    let memory = |window: &mut Window, time| {
+        let cut = cut(window, time).with(window.memory(time));
+        assert!(!events(&cut).iter().any(|event| matches!(event, Event::Call(_) | Event::Function(_))));
+        fold(&cut)
+    };
+    let profile = memory(&mut window, 100 * S);
+    let ends = |profile: &Profile| -> Vec<_> {
+        let of = |(&(process, _), memory): (_, &DeviceMemory)| (process, memory.end.time, memory.end.in_use());
+        profile.memory.devices.iter().map(of).collect()
+    };
+    assert_eq!(ends(&profile), [(ProcessId(1), 100 * S, 8192), (other, 95 * S, 4096)]);
+    assert!([70, 71].iter().all(|id| profile.stacks.contains(StackId(*id))));
+    let device = &profile.memory.devices[&(ProcessId(1), 0)];
+    assert_eq!((device.peak.time, device.most_held_bytes), (3 * S, 8192));
+    assert_eq!(ends(&memory(&mut window, 106 * S)), [(ProcessId(1), 106 * S, 8192)]);
 }

@@ -32,6 +32,11 @@ use crate::{
 /// The most limits on functions.
 const MOST_SLOW: usize = 16;
 
+/// Adds what the flight recorder needs: whoever asks for failed allocations wants to know who held the memory.
+pub fn imply(options: &mut args::Record) {
+    options.memory |= options.flight.on_error;
+}
+
 /// Returns what the options select. `program` is the recorded program.
 pub fn options(options: &args::Record, program: &str) -> anyhow::Result<Option<flight::Options>> {
     let args::Flight { last, last_size, on_error, on_idle, on_slow, dumps } = &options.flight;
@@ -51,6 +56,7 @@ pub fn options(options: &args::Record, program: &str) -> anyhow::Result<Option<f
     Ok(Some(flight::Options {
         limits: Limits { ns: ns("--last", *last)?, bytes: *last_size },
         dumps: *dumps,
+        memory: options.memory,
         on_error: *on_error,
         on_idle: on_idle.map(|seconds| ns("--on-idle", seconds)).transpose()?,
         on_slow: on_slow.iter().map(|text| Slow::parse(text, program)).collect::<anyhow::Result<_>>()?,
