@@ -26,6 +26,7 @@ macro_rules! scenarios {
 
 mod copies;
 mod devices;
+mod gains;
 mod healthy;
 mod host;
 mod kernels;

@@ -2,7 +2,7 @@
 //! look next.
 
 use analysis::{
-    findings::Evidence,
+    findings::{Evidence, Gain},
     summary::{Cost, Summary},
 };
 use text::units::{count, counted, percent, time};
@@ -52,13 +52,14 @@ fn losses(document: &mut Document, s: &Summary) {
 fn findings(document: &mut Document, s: &Summary) {
     document.section("Where to look next");
     for finding in s.findings.iter().take(FINDINGS) {
-        let place = finding.place.as_ref().map_or_else(String::new, |place| match &*place.file {
-            "" => format!("at {}; ", place.frame),
-            file => format!("at {} in {file}; ", place.frame),
+        let place = finding.place.as_ref().map(|place| match &*place.file {
+            "" => format!("at {}", place.frame),
+            file => format!("at {} in {file}", place.frame),
         });
-        let gain = format!("at most {} of the recorded time", share(finding.share));
+        let of = |gain: Gain| format!("gains at most {} of the recorded time", percent(gain.ns, s.wall_ns));
+        let facts: Vec<String> = place.into_iter().chain(finding.gain.map(of)).collect();
         let evidence: Vec<String> = finding.evidence.iter().map(Evidence::text).collect();
-        let below = [format!("{place}{gain}"), evidence.join(", "), format!("try: {}", finding.advice)];
+        let below = [facts.join("; "), evidence.join(", "), format!("try: {}", finding.advice)];
         let below: Vec<String> = below.into_iter().filter(|line| !line.is_empty()).collect();
         document.item(&format!("{}: {}", finding.kind.name(), finding.title), &below);
     }

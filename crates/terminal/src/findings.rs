@@ -1,6 +1,7 @@
 //! The findings at the beginning of the text.
 
 use analysis::findings::{Evidence, Finding};
+use text::units::{percent, time};
 
 use crate::page::{Page, TextStyle, wrapped};
 
@@ -8,16 +9,19 @@ use crate::page::{Page, TextStyle, wrapped};
 const INDENT: usize = 4;
 
 impl Page {
-    /// Writes each finding: what was found, the numbers behind it, and what to try.
-    pub(crate) fn findings(&mut self, findings: &[Finding]) {
+    /// Writes each finding: the most of the recorded time that could be gained, what was found, the numbers behind it, and what to try.
+    pub(crate) fn findings(&mut self, findings: &[Finding], wall_ns: u64) {
         if findings.is_empty() {
             return;
         }
         self.text.push('\n');
         let heading = self.ink(TextStyle::Bold, "Findings");
-        self.line(&heading);
+        let by = format!("  by the most that each could gain of {}; gains overlap", time(wall_ns));
+        let by = self.ink(TextStyle::Dim, &by);
+        self.line(&format!("{heading}{by}"));
         for finding in findings {
-            self.paragraph(TextStyle::Yellow, "  ", &finding.title);
+            let gain = finding.gain.map_or_else(String::new, |gain| format!("≤ {}  ", percent(gain.ns, wall_ns)));
+            self.paragraph(TextStyle::Yellow, "  ", &format!("{gain}{}", finding.title));
             let numbers: Vec<String> = finding.evidence.iter().map(Evidence::text).collect();
             let below = " ".repeat(INDENT);
             if !numbers.is_empty() {

@@ -21,7 +21,7 @@ const LEAST_NAME: usize = 20;
 pub(crate) fn render(summary: &Summary, timeline: Option<&Timeline>, colour: bool, width: usize) -> String {
     let mut page = Page::new(colour, width.max(60));
     page.opening(summary);
-    page.findings(&summary.findings);
+    page.findings(&summary.findings, summary.wall_ns);
     page.head(summary);
     if let Some(trace) = &summary.trace {
         page.calls(trace);

@@ -56,6 +56,10 @@ pub fn tiny(profile: &Profile, code: &UserCode<'_>, devices: &[DeviceIdle], sett
     if share(affected, spans(devices)) < WORTH {
         return None;
     }
+    // Their own time remains. The GPU cannot gain more than it is idle, and launches may take longer than that.
+    let gaps = |device: &DeviceIdle| profile.devices.get(&device.device).map_or(0, |info| info.idle.short_gaps.1);
+    let idle = devices.iter().map(|device| device.idle_ns).max().unwrap_or(0);
+    let launching = affected.saturating_sub(weight.ns).max(devices.iter().map(gaps).max().unwrap_or(0));
     Some(Finding {
         kind: Kind::TinyKernels,
         title: format!(
@@ -78,7 +82,7 @@ pub fn tiny(profile: &Profile, code: &UserCode<'_>, devices: &[DeviceIdle], sett
             )
             .into(),
         share: share(affected, profile.wall_ns()),
-        gain: Gain::of(affected, profile),
+        gain: Gain::of(launching.min(idle), profile),
     })
 }
 

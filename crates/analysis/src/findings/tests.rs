@@ -206,6 +206,15 @@ fn short_gaps_between_shorter_kernels_are_launch_bound() {
     assert_eq!(kinds(&profile), [Kind::GpuIdle], "kernels of 1 ms");
     add_work(&mut profile, What::Kernel(0), 500_000, 5 * SECOND / 2);
     assert_eq!(kinds(&profile), [Kind::GpuIdle, Kind::LaunchBound, Kind::TinyKernels]);
+    // Tiny kernels gain the gaps between them, or 10 µs each without their own time, but no more than the GPU is idle.
+    let tiny =
+        |profile: &Profile| found(profile).into_iter().find(|f| f.kind == Kind::TinyKernels)?.gain.map(|gain| gain.ns);
+    assert_eq!(tiny(&profile), Some(5 * SECOND));
+    let mut longer = profile.clone();
+    longer.devices.get_mut(&0).expect("it exists").idle.short_gaps = (500_000, SECOND);
+    assert_eq!(tiny(&longer), Some(5 * SECOND / 2));
+    longer.devices.get_mut(&0).expect("it exists").idle.ns[Phase::Between as usize] = SECOND;
+    assert_eq!(tiny(&longer), Some(SECOND));
     let title =
         "GPU 0 is launch-bound: 50.0 % of its time is in gaps of 10.0 µs on average, between kernels of 5.00 µs";
     assert_eq!(found(&profile)[1].title, title);
