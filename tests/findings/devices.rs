@@ -19,7 +19,17 @@ scenarios! {
     .says(says("gpu-idle").words(&["GPUs 0 to 6 idle", "% nap"]))
     .says(idle("nap").of(7, 7).words(&["GPU 7 idle"]))
     .says(says("imbalance"))
+    .never(&["the others"])
     .unsteady();
+
+    /// GPUs that are idle for the same reason, one of them for a shorter time: they have one finding, which names it.
+    gpus_of_which_one_differs_a_little => Scenario::of((0..4).map(|gpu| {
+        let (rounds, nap) = if gpu == 2 { (12, 30_000) } else { (10, 40_000) };
+        format!("device:{gpu} kernel:work sync {rounds}( nap:{nap} kernel:work sync )")
+    }))
+    .sim("kernel_ns=20ms")
+    .options("--off-cpu")
+    .says(says("gpu-idle").words(&["GPUs 0 to 3 idle", " % (GPU 2 ", "% nap"]));
 
     /// Ranks are equally busy, but one of them works three times as long.
     a_rank_that_ends_late => Scenario::of([1, 10, 11, 2].map(|rank| {

@@ -12,6 +12,7 @@ mod kernels;
 mod launches;
 mod memory;
 mod occupancy;
+mod outlier;
 mod stalls;
 mod verdicts;
 

@@ -9,6 +9,7 @@ use super::{
     advice::Setting,
     finding::{Evidence, Finding, Gain, Kind, share},
     launches::{MANY, fewer_launches},
+    outlier::outlier,
 };
 use crate::{
     idle::{DeviceIdle, IdleCause, ThreadState},
@@ -68,7 +69,10 @@ fn gap(profile: &Profile, mut devices: Vec<&DeviceIdle>, setting: Setting) -> Fi
     let causes = listed(&named, idle_ns, span_ns);
     let title = match &devices[..] {
         [one] => format!("GPU {} idle {} of {}: {causes}", one.label, percent(idle_ns, span_ns), time(span_ns)),
-        several => format!("GPUs {} idle {}: on average {causes}", labels(several), range(least, most)),
+        several => {
+            let (differs, idle) = (differs(several), range(least, most));
+            format!("GPUs {} idle {idle}{differs}: on average {causes}", labels(several))
+        }
     };
     Finding {
         kind: Kind::GpuIdle,
@@ -89,6 +93,16 @@ fn gap(profile: &Profile, mut devices: Vec<&DeviceIdle>, setting: Setting) -> Fi
 fn waits_for_launches(profile: &Profile, device: &DeviceIdle) -> bool {
     let (gaps, ns) = profile.devices.get(&device.device).map_or((0, 0), |info| info.idle.short_gaps);
     gaps >= MANY && ns >= device.idle_ns.div_ceil(2)
+}
+
+/// Names the GPU that is idle longer or shorter than the others: ` (GPU 3 39 %, the others 31 to 32 %)`.
+fn differs(devices: &[&DeviceIdle]) -> String {
+    let mut shares: Vec<f64> = devices.iter().map(|device| device.idle_share).collect();
+    let Some(at) = outlier(&shares) else { return String::new() };
+    let own = shares.remove(at);
+    let (least, most) =
+        shares.iter().fold((f64::MAX, 0.0), |(least, most): (f64, f64), share| (least.min(*share), most.max(*share)));
+    format!(" (GPU {} {}, the others {})", devices[at].label, range(own, own), range(least, most))
 }
 
 /// Formats `31 to 35 %`.

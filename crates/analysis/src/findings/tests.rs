@@ -152,11 +152,17 @@ fn idle_gpus_that_are_alike_have_one_finding() {
         found(&profile).into_iter().filter(|f| f.kind == Kind::GpuIdle).map(|finding| finding.title).collect();
     let expected = [
         "GPU 3 idle 90 % of 10.0 s: 90 % load (data.py:88)",
-        "GPUs 0, 1, 2 and 5 idle 30 to 40 %: on average 38 % load (data.py:88)",
+        "GPUs 0, 1, 2 and 5 idle 30 to 40 % (GPU 2 30 %, the others 40 %): on average 38 % load (data.py:88)",
     ];
     assert_eq!(idle, expected);
-    profile.devices.retain(|number, _| *number < 3);
-    assert!(found(&profile)[0].title.starts_with("GPUs 0 to 2 idle 30 to 40 %"), "{}", found(&profile)[0].title);
+    profile.devices.retain(|number, _| *number < 2 || *number == 5);
+    assert!(
+        found(&profile)[0].title.starts_with("GPUs 0, 1 and 5 idle 40 %: on average"),
+        "{}",
+        found(&profile)[0].title
+    );
+    profile.devices.retain(|number, _| *number < 2);
+    assert!(found(&profile)[0].title.starts_with("GPUs 0 and 1 idle 40 %: on average"), "{}", found(&profile)[0].title);
 }
 
 /// Check that one slow launch is named as such, and that only short gaps are advised against.
