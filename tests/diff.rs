@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Ended, Scene, program, scene::number};
+use crate::support::{Ended, Scene, browser::Browser, program, scene::number};
 
 const ROUNDS: u64 = 40;
 
@@ -113,6 +113,54 @@ fn steps_of_runs_of_different_length_are_compared() {
     let steps = &diff["steps"];
     assert!(number(steps, "after") >= 20_000_000 && number(steps, "after_count") < 10, "{steps}");
     assert_eq!(steps["explanation"]["parts"][0]["kernel"], serde_json::json!(["work", 19_000_000]));
+}
+
+/// Check that the page has the steps of both sides, one above the other in one scale, with the numbers of the JSON; and no steps
+/// where the JSON has none.
+#[test]
+fn the_page_has_steps_side_by_side() {
+    let scene = Scene::new();
+    recorded_for(&scene, "a.wscope", 100, (4, 1), "1ms");
+    recorded_for(&scene, "b.wscope", 20, (4, 1), "4ms");
+    let steps = compared(&scene, "a.wscope b.wscope")["steps"].clone();
+    let [before, after] = ["before", "after"].map(|side| number(&steps, side));
+    let of = |name: &str, side: &str| {
+        let part = rows(&steps, "made_of").iter().find(|part| part["name"] == name);
+        number(part.unwrap_or_else(|| panic!("no {name} in {steps}")), side)
+    };
+    assert_eq!(of("[GPU busy]", "after") - of("[GPU busy]", "before"), 3_000_000, "exact times of simulated kernels");
+    diff(&scene, "a.wscope b.wscope -o d.html").exits(0);
+    let mut browser = Browser::start(1400, 900);
+    browser.open(&format!("file://{}", scene.text("d.html")));
+    let side = |browser: &mut Browser, side: usize, what: &str| {
+        browser.number(&format!("(side => {what})(document.querySelectorAll('#steps .side')[{side}])"))
+    };
+    for (at, times) in rows(&steps, "times").iter().enumerate() {
+        let bars = side(&mut browser, at, "side.querySelectorAll('.strip i').length");
+        assert_eq!(bars, times.as_array().expect("times").len() as f64);
+        let parts = side(&mut browser, at, "side.querySelectorAll('.made i').length");
+        assert_eq!(parts, rows(&steps, "made_of").len() as f64);
+    }
+    // In one scale: widths are to each other as the mean steps are.
+    let width =
+        "[...side.querySelectorAll('.made i')].reduce((sum, part) => sum + part.getBoundingClientRect().width, 0)";
+    let widths = [0, 1].map(|at| side(&mut browser, at, width));
+    let means =
+        ["before", "after"].map(|of| rows(&steps, "made_of").iter().map(|part| number(part, of)).sum::<u64>() as f64);
+    assert!((widths[0] / widths[1] - means[0] / means[1]).abs() < 0.02, "{widths:?}, {means:?}");
+    let text = browser.text("document.querySelector('#steps').textContent");
+    for (ns, unit) in [(before, "ms"), (after, "ms")] {
+        let digits = format!("{:.2}", ns as f64 / 1e6);
+        let digits = if ns >= 9_995_000 { format!("{:.1}", ns as f64 / 1e6) } else { digits };
+        assert!(text.contains(&format!("{digits} {unit}")), "{digits}: {text}");
+    }
+    assert_eq!(browser.errors(), Vec::<String>::new());
+
+    Ended::of(&mut scene.record("--sim -q -o c.wscope", &format!("{} 1 1 1", program("steps")))).exits(0);
+    diff(&scene, "c.wscope c.wscope -o e.html").exits(0);
+    browser.open(&format!("file://{}", scene.text("e.html")));
+    assert_eq!(browser.js("document.querySelector('#steps')"), Value::Null);
+    assert_eq!(browser.errors(), Vec::<String>::new());
 }
 
 /// Check that a recording does not differ from itself, in any table, and passes any gate.

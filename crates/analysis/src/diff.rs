@@ -29,7 +29,7 @@ pub use self::{
     change::Change,
     explain::{Explanation, Part},
     run::{Run, Subject, Total, Unit},
-    steps::StepsChange,
+    steps::{MadeOf, StepsChange},
 };
 
 /// A change of idle time or waits that is a smaller part of the wall time, as 1 part in this many, is noise.

@@ -28,6 +28,10 @@ use crate::{
 const PARTS: usize = 10;
 /// The least steps of a part.
 const LEAST: usize = 3;
+/// The most bars of a strip of steps.
+const BARS: usize = 120;
+/// The most parts of a step that are listed; the rest is added up.
+const LISTED: usize = 8;
 /// The length of a place in a sentence, where it can be shortened to that.
 const PLACE: usize = 60;
 
@@ -39,9 +43,27 @@ pub struct StepsChange {
     /// The median step; the counts are steps.
     #[serde(flatten)]
     pub median: Change,
+    /// What a step is made of on average: the GPU is busy or idle at every moment. Idle time is by its cause, the longest first; absent
+    /// if the sides used different GPUs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub made_of: Vec<MadeOf>,
+    /// The lengths of the steps before and after, in their order: of many, medians of those that follow each other. Of several
+    /// recordings, those of the first.
+    pub times: [Vec<u64>; 2],
     /// Which change explains the difference, for each step; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub explanation: Option<Explanation>,
+}
+
+/// A part of a step, on average, in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MadeOf {
+    /// What: the GPU is busy, or idle for a reason.
+    pub name: String,
+    /// Before.
+    pub before: u64,
+    /// After.
+    pub after: u64,
 }
 
 impl Run {
@@ -116,12 +138,17 @@ impl StepsChange {
         let mut row =
             Change::of("median step", Unit::Ns, &amounts(medians(a), count(a)), &amounts(medians(b), count(b)));
         if !several {
-            let of_parts =
-                |side: &[&RunSteps]| amounts(side.iter().flat_map(|steps| medians_of_parts(&steps.times)).collect(), 0);
+            let of_parts = |side: &[&RunSteps]| {
+                amounts(
+                    side.iter().flat_map(|steps| medians_of_parts(&steps.times, independent(&steps.times))).collect(),
+                    0,
+                )
+            };
             row.significant = Change::of("", Unit::Ns, &of_parts(a), &of_parts(b)).significant;
         }
         let explanation = explanation(&row, a, b);
-        Some(Self { place: place.clone(), median: row, explanation })
+        let times = [a, b].map(|side| medians_of_parts(&side[0].times, side[0].times.len().min(BARS)));
+        Some(Self { place: place.clone(), median: row, made_of: made_of(a, b), times, explanation })
     }
 
     /// Says how the median step has changed, and what explains that; `None` if it has not.
@@ -148,29 +175,66 @@ fn explanation(row: &Change, before: &[&RunSteps], after: &[&RunSteps]) -> Optio
     if row.significant == Some(false) || (is_small && row.significant != Some(true)) {
         return None;
     }
-    let gpu = &before.first()?.gpu;
-    let is_same = !gpu.is_empty() && before.iter().chain(after).all(|steps| steps.gpu == *gpu);
-    if !is_same {
+    let Some(gpu) = same_gpu(before, after) else {
         return Some(Explanation { wall_ns: row.difference(), gpu: None, parts: Vec::new() });
-    }
+    };
     let parts = changes(before, after, |steps| &steps.parts);
     let mut kernels = changes(before, after, |steps| &steps.kernels);
     kernels.sort_by_key(|part| std::cmp::Reverse(part.ns.unsigned_abs()));
     let kernels = kernels.into_iter().map(|part| (part.name, part.ns));
-    Some(Explanation::of_parts(row.difference(), Some(gpu.clone()), parts, kernels))
+    Some(Explanation::of_parts(row.difference(), Some(gpu.to_owned()), parts, kernels))
+}
+
+/// Returns the GPU that works longest in the steps of all recordings.
+fn same_gpu<'a>(before: &[&'a RunSteps], after: &[&RunSteps]) -> Option<&'a str> {
+    let gpu = &before.first()?.gpu;
+    let is_same = !gpu.is_empty() && before.iter().chain(after).all(|steps| steps.gpu == *gpu);
+    is_same.then_some(gpu)
+}
+
+/// Returns the parts of an average step of both sides.
+fn made_of(before: &[&RunSteps], after: &[&RunSteps]) -> Vec<MadeOf> {
+    if same_gpu(before, after).is_none() {
+        return Vec::new();
+    }
+    let (a, b) = (steps(before), steps(after));
+    let mean = |side: &[&RunSteps], name: &String, steps: f64| {
+        (sum(side, |steps| &steps.parts, name).0 / steps).round() as u64
+    };
+    let part =
+        |name: &String| MadeOf { name: name.clone(), before: mean(before, name, a), after: mean(after, name, b) };
+    let names: BTreeSet<&String> = before.iter().chain(after).flat_map(|steps| steps.parts.keys()).collect();
+    let mut all: Vec<MadeOf> = names.into_iter().map(part).collect();
+    all.sort_by_key(|part| (part.name != BUSY, std::cmp::Reverse(part.before.max(part.after))));
+    let rest = all.split_off(all.len().min(LISTED));
+    let other = |of: fn(&MadeOf) -> u64| rest.iter().map(of).sum();
+    if !rest.is_empty() {
+        all.push(MadeOf {
+            name: "[other]".to_owned(),
+            before: other(|part| part.before),
+            after: other(|part| part.after),
+        });
+    }
+    all
+}
+
+/// Returns the number of steps of a side.
+fn steps(side: &[&RunSteps]) -> f64 {
+    side.iter().map(|steps| steps.times.len()).sum::<usize>().max(1) as f64
+}
+
+/// Returns the time and the samples of something in all steps of a side.
+fn sum(side: &[&RunSteps], of: fn(&RunSteps) -> &Amounts, name: &String) -> (f64, f64) {
+    let amounts = side.iter().filter_map(|steps| of(steps).get(name));
+    amounts.fold((0.0, 0.0), |(ns, samples), amount| (ns + amount.amount as f64, samples + amount.count as f64))
 }
 
 /// Returns the changes for each step, without those of samples that may be chance.
 fn changes(before: &[&RunSteps], after: &[&RunSteps], of: fn(&RunSteps) -> &Amounts) -> Vec<Part> {
-    let steps = |side: &[&RunSteps]| side.iter().map(|steps| steps.times.len()).sum::<usize>().max(1) as f64;
-    let sum = |side: &[&RunSteps], name: &String| {
-        let amounts = side.iter().filter_map(|steps| of(steps).get(name));
-        amounts.fold((0.0, 0.0), |(ns, samples), amount| (ns + amount.amount as f64, samples + amount.count as f64))
-    };
     let (a, b) = (steps(before), steps(after));
     let names: BTreeSet<&String> = before.iter().chain(after).flat_map(|steps| of(steps).keys()).collect();
     let change = |name: &String| {
-        let ((ns, samples), (ns_after, samples_after)) = (sum(before, name), sum(after, name));
+        let ((ns, samples), (ns_after, samples_after)) = (sum(before, of, name), sum(after, of, name));
         // The number of samples differs by its square root.
         let chance = 2.0 * (samples / a.powi(2) + samples_after / b.powi(2)).sqrt();
         let is_beyond = chance == 0.0 || (samples_after / b - samples / a).abs() > chance;
@@ -179,8 +243,12 @@ fn changes(before: &[&RunSteps], after: &[&RunSteps], of: fn(&RunSteps) -> &Amou
     names.into_iter().filter_map(change).collect()
 }
 
+/// Returns the number of parts whose medians are compared.
+fn independent(times: &[u64]) -> usize {
+    (times.len() / LEAST).clamp(1, PARTS)
+}
+
 /// Returns the medians of parts of the steps that follow each other.
-fn medians_of_parts(times: &[u64]) -> Vec<u64> {
-    let parts = (times.len() / LEAST).clamp(1, PARTS);
+fn medians_of_parts(times: &[u64], parts: usize) -> Vec<u64> {
     (0..parts).map(|part| median(&times[part * times.len() / parts..(part + 1) * times.len() / parts])).collect()
 }

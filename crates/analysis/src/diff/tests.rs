@@ -131,6 +131,10 @@ fn steps_of_runs_of_different_length_compare() {
     let expected = "the median step of train (train.py) has become 2.00 ms longer (+19.0 %); in each, GPU 0 was idle 2.00 ms \
                     longer: load (data.py)";
     assert_eq!(steps.sentence().as_deref(), Some(expected));
+    let part = |name: &str, before, after| MadeOf { name: name.to_owned(), before, after };
+    assert_eq!(steps.made_of, [part(BUSY, 8_495_000, 8_500_000), part("load (data.py)", 2_000_000, 4_000_000)]);
+    let longer = (0..33).map(|step| (12_000 + step * 7 % 11 * 100) * 1_000).collect();
+    assert_eq!(steps.times, [before.steps.clone().expect("steps").times, longer]);
     assert!(diff.step_above(0.1).is_some() && diff.step_above(0.3).is_none());
     assert_eq!(diff.above(Total::Wall, 0.0), None, "it ran for fewer steps");
 

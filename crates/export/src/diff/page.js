@@ -25,6 +25,28 @@ byId('findings').append(...[
     element('b', { class: direction(row) }, changed(row))))),
 ].filter(Boolean));
 
+// The steps side by side: what a step is made of on average, and each step as a bar, in one scale.
+const { steps } = data.diff;
+const STEP_COLOURS = ['var(--idle)', 'var(--wait)', 'var(--cpu)', 'var(--memory)', 'var(--communication)'];
+if (steps) {
+  const made = steps.made_of ?? [];
+  const idle = made.filter(({ name }) => name !== '[GPU busy]');
+  const colour = part => part.name === '[GPU busy]' ? 'var(--gpu)' : STEP_COLOURS[idle.indexOf(part) % STEP_COLOURS.length];
+  const sides = ['before', 'after'].map((side, at) => ({ side, times: steps.times[at], count: steps[`${side}_count`], median: steps[side] }));
+  const longest = Math.max(...made.length ? sides.map(({ side }) => made.reduce((sum, part) => sum + part[side], 0)) : [1], 1);
+  const highest = Math.min(Math.max(...sides.flatMap(({ times }) => times), 1), 5 * Math.max(...sides.map(({ median }) => median), 1));
+  const bar = (part, ns) => element('i', { title: `${printable(part.name)}: ${formatTime(ns)} of each step`, style: { width: `${100 * ns / longest}%`, background: colour(part) } });
+  byId('findings').append(element('div', { id: 'steps' },
+    element('p', { class: 'faint' }, `Steps of ${printable(steps.place)}. Left: the average step, by what the GPU did. Right: the length of each step.`),
+    ...sides.map(({ side, times, count, median }) => element('div', { class: 'side' },
+      element('span', {}, side), element('b', {}, formatTime(median)), element('span', { class: 'faint' }, formatCounted(count, 'step', 'steps')),
+      element('div', { class: 'made' }, ...made.map(part => bar(part, part[side]))),
+      element('div', { class: 'strip', role: 'img', 'aria-label': `${formatCounted(count, 'step', 'steps')} ${side}, median ${formatTime(median)}` },
+        ...times.map(ns => element('i', { title: formatTime(ns), style: { height: `${100 * Math.min(1, ns / highest)}%` } }))))),
+    element('div', { class: 'legend' }, ...made.map(part => element('span', {}, element('i', { style: { background: colour(part) } }),
+      `${shorten(printable(part.name), 60)} ${formatTime(part.before)} → ${formatTime(part.after)}`)))));
+}
+
 // The tables, each with what it counts. Those without a row are left out.
 const subjects = [
   ['idle', 'GPU idle by cause', 'samples'], ['kernels', 'Kernels', 'runs'], ['paths', 'Paths', 'runs'], ['copies', 'Copies', 'copies'],
