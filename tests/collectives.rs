@@ -15,7 +15,7 @@ const RANKS: u64 = 4;
 const ROUNDS: u64 = 20;
 
 fn record(scene: &Scene, options: &str, form: &str) -> Value {
-    let outputs = format!("--sim -q --gpu-only {options} -o x.wscope -o x.jsonl");
+    let outputs = format!("--sim -q {options} -o x.wscope -o x.jsonl");
     let command = format!("{} {RANKS} {ROUNDS} {form}", program("nccl"));
     Ended::of(scene.record(&outputs, &command).env("WARPSCOPE_SIM", format!("devices={RANKS},kernel_ns=40us")))
         .exits(0);
@@ -72,7 +72,7 @@ fn reported(report: &Value) -> BTreeMap<(u64, u64), u64> {
 #[test]
 fn operations_are_joined_by_communicator() {
     let scene = Scene::new();
-    let report = record(&scene, "", "");
+    let report = record(&scene, "--gpu-only", "");
     let operations = operations(&scene);
     let communication = &report["communication"];
     let pairs: u64 = (0..RANKS / 2).map(|pair| pair + 1).sum();
@@ -112,7 +112,7 @@ fn operations_are_joined_by_communicator() {
 #[test]
 fn ranges_do_not_hide_communicators() {
     let scene = Scene::new();
-    let report = record(&scene, "--nvtx", "");
+    let report = record(&scene, "--gpu-only --nvtx", "");
     assert_eq!(reported(&report), waits(&operations(&scene)));
     assert_eq!(number(&report["communication"], "unassigned"), 0);
 }
@@ -121,7 +121,7 @@ fn ranges_do_not_hide_communicators() {
 #[test]
 fn mismatches_are_reported() {
     let scene = Scene::new();
-    let report = record(&scene, "", "mismatch");
+    let report = record(&scene, "--gpu-only", "mismatch");
     let communication = &report["communication"];
     assert_eq!(number(communication, "mismatches"), 1);
     let of_all = |name: &str| {
@@ -135,7 +135,7 @@ fn mismatches_are_reported() {
 #[test]
 fn missing_members_are_counted() {
     let scene = Scene::new();
-    let report = record(&scene, "", "missing");
+    let report = record(&scene, "--gpu-only", "missing");
     let mut operations = operations(&scene);
     let whole = operations.len();
     operations.retain(|name, starts| !name.contains("Broadcast") || starts.len() as u64 == RANKS);
@@ -147,7 +147,25 @@ fn missing_members_are_counted() {
 #[test]
 fn unknown_communicators_are_assumed() {
     let scene = Scene::new();
-    let report = record(&scene, "", "silent");
+    let report = record(&scene, "--gpu-only", "silent");
     assert_eq!(report["communication"]["assumed"], Value::Bool(true));
     assert!(report.get("collectives").is_none());
+}
+
+/// Check that a rank that is late is named with what it did instead: by samples if it computes, by its waits if it sleeps.
+#[test]
+fn late_ranks_are_explained() {
+    const LATE: u64 = 20_000_000;
+    for (form, options, reason) in [("busy", "-F 499", Value::Null), ("asleep", "--off-cpu", "[sleeping]".into())] {
+        let scene = Scene::new();
+        let report = record(&scene, options, form);
+        let late = &report["waits"][0];
+        assert_eq!(number(late, "rank"), 1, "{form}: {late}");
+        let (host, instead) = (number(late, "host_ns"), &late["instead"][0]);
+        assert!(host > ROUNDS * LATE * 3 / 4, "{form}: {late}");
+        assert_eq!((&instead["place"]["frame"], &instead["reason"]), (&"load_batch".into(), &reason), "{form}: {late}");
+        assert!(number(instead, "ns") * 2 > ROUNDS * LATE, "{form}: {late}");
+        let text = Ended::of(&mut scene.warpscope(&["report", "x.wscope"])).exits(0);
+        assert!(text.out().contains("it was late by") && text.out().contains("in load_batch"), "{}", text.out());
+    }
 }

@@ -26,11 +26,13 @@ CASES = {
 
 
 def usual(durations):
-    """The median, without a warm-up as warpscope leaves it out: the first ones, as long as each takes 1.5 times the median."""
-    median = statistics.median(durations)
-    warm = 0
-    while warm < len(durations) / 4 and durations[warm] > 1.5 * median:
-        warm += 1
+    """The median, without a warm-up as warpscope leaves it out: the first ones, as long as most take 1.5 times the median."""
+    limit = 1.5 * statistics.median(durations)
+    slow = warm = 0
+    for number, duration in enumerate(durations[: len(durations) // 4], 1):
+        slow += duration > limit
+        if duration > limit and 2 * slow > number:
+            warm = number
     return statistics.median(durations[warm:])
 
 

@@ -6,12 +6,12 @@ import ranks
 import torch
 import torch.distributed as dist
 
-STEPS = 60
+STEPS = 40
 
 
 def load_batch(step):
     if ranks.RANK == 1 and step % 5 == 2:
-        time.sleep(0.05)
+        time.sleep(0.25)
 
 
 def main():

@@ -26,8 +26,5 @@ def say(what):
 
 
 def end():
-    """Without the destructors: NCCL's wait for captured graphs."""
     torch.cuda.synchronize()
-    dist.barrier()
-    torch.cuda.synchronize()
-    os._exit(0)
+    dist.destroy_process_group()

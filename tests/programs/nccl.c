@@ -1,7 +1,7 @@
 /* A distributed program whose communicators say what is called on them, as NCCL does by NVTX: each rank is a forked process with
  * its own GPU. Every kernel is named after the communicator and the number of its operation.
  *
- *   nccl RANKS ROUNDS [mismatch | missing | silent]
+ *   nccl RANKS ROUNDS [mismatch | missing | silent | busy | asleep]
  *
  * Communicator 1000 has all ranks, communicators 2000, 2001, ... two each. In every round, each rank calls
  *
@@ -13,11 +13,14 @@
  *
  *   mismatch   in round 3, rank 1 gathers instead of reducing
  *   missing    the last rank does not call the last broadcast
- *   silent     without NVTX */
+ *   silent     without NVTX
+ *   busy       before each broadcast, rank 1 computes for 20 ms in load_batch
+ *   asleep     it sleeps there */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cuda.h"
@@ -101,6 +104,18 @@ static void number(const char *variable, int value) {
     setenv(variable, text, 1);
 }
 
+static long now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000000000L + time.tv_nsec;
+}
+
+__attribute__((noinline)) static void load_batch(int is_busy) {
+    for (long end = now() + 20000000; is_busy && now() < end;);
+    if (!is_busy) usleep(20000);
+    __asm__ volatile("" ::: "memory");
+}
+
 static void run(int rank, int ranks, int rounds, const char *form) {
     number("RANK", rank);
     number("LOCAL_RANK", rank);
@@ -126,6 +141,8 @@ static void run(int rank, int ranks, int rounds, const char *form) {
         call(RECEIVE, all, 1 << 16, (rank + ranks - 1) % ranks);
         launch("SendRecv", all, round);
         if (!strcmp(form, "missing") && rank == ranks - 1 && round == rounds - 1) break;
+        if (rank == 1 && !strcmp(form, "busy")) load_batch(1);
+        if (rank == 1 && !strcmp(form, "asleep")) load_batch(0);
         call(BROADCAST, all, 1 << 12, 1);
         launch("Broadcast", all, of_all++);
     }

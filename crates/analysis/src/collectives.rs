@@ -2,14 +2,22 @@
 //!
 //! Known from the communicators' own numbers ([`model::communication`]): exact on one host, where all clocks are one.
 
+mod reasons;
+
 use std::collections::BTreeMap;
 
 use model::{
-    communication::{Member, Operation},
-    event::{self, SessionId},
+    communication::{Member, Operation, Reasons},
+    event::{self, ProcessId, SessionId},
     profile::Profile,
 };
 use serde::Serialize;
+
+pub use self::reasons::find as reasons;
+use crate::{
+    user_code::{Place, UserCode},
+    waits,
+};
 
 /// The operations of one kind on one communicator.
 #[derive(Clone, Debug, Serialize)]
@@ -48,7 +56,31 @@ pub struct Late {
     pub of: u64,
     /// The time that the others waited for it, added up over them.
     pub waited_ns: u64,
+    /// How long the first of them waited, added up: of that, the time before it launched.
+    pub host_ns: u64,
+    /// And the rest, from its launch to its start.
+    pub gpu_ns: u64,
+    /// What its thread did before it launched, the longest first. Absent if nothing is known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub instead: Vec<Instead>,
 }
+
+/// What a thread did while others waited for it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Instead {
+    /// The line of user code.
+    pub place: Place,
+    /// Why it waited, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// How long.
+    pub ns: u64,
+    /// The samples that this is based on; 0 for a wait, which is exact.
+    pub samples: u64,
+}
+
+/// The most things that a late process did are listed.
+const MOST_INSTEAD: usize = 5;
 
 /// Returns the operations by communicator and kind, those with the longest waits first.
 pub fn by_communicator(profile: &Profile) -> Vec<Collective> {
@@ -88,7 +120,7 @@ fn with_bandwidth((mut sum, bus): (Collective, f64)) -> Collective {
 }
 
 /// Returns the processes that made others wait, the longest waits first.
-pub fn late(profile: &Profile) -> Vec<Late> {
+pub fn late(profile: &Profile, code: &UserCode<'_>) -> Vec<Late> {
     let profile = profile.whole();
     let all = &profile.communication;
     let mut sums: BTreeMap<SessionId, (u64, u64, u64)> = BTreeMap::new();
@@ -110,10 +142,34 @@ pub fn late(profile: &Profile) -> Vec<Late> {
     let ranks =
         |session| profile.ranks.all.iter().find(|(_, info)| info.sessions.contains(&session)).map(|(rank, _)| *rank);
     let row = |(session, (count, of, waited_ns)): (SessionId, (u64, u64, u64))| {
-        let process = profile.sessions.get(&session).and_then(|info| profile.processes.get(&info.process));
-        Late { rank: ranks(session), pid: process.map_or(0, |process| process.pid), count, of, waited_ns }
+        let info = profile.sessions.get(&session);
+        let process = info.and_then(|info| profile.processes.get(&info.process));
+        let (rank, pid) = (ranks(session), process.map_or(0, |process| process.pid));
+        let reasons = all.reasons.get(&session);
+        let instead = info.zip(reasons).map(|(info, reasons)| instead(profile, code, info.process, reasons));
+        let (host_ns, gpu_ns) = reasons.map_or((0, 0), |reasons| (reasons.host_ns, reasons.gpu_ns));
+        Late { rank, pid, count, of, waited_ns, host_ns, gpu_ns, instead: instead.unwrap_or_default() }
     };
     let mut rows: Vec<Late> = sums.into_iter().filter(|(_, (.., ns))| *ns > 0).map(row).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.waited_ns));
+    rows
+}
+
+/// Returns what a thread did while others waited for it, by line of user code.
+fn instead(profile: &Profile, code: &UserCode<'_>, process: ProcessId, reasons: &Reasons) -> Vec<Instead> {
+    let mut sums: BTreeMap<(Place, Option<String>), (u64, u64)> = BTreeMap::new();
+    for (stack, (ns, samples)) in &reasons.ran {
+        let sum = sums.entry((code.place(process, *stack), None)).or_default();
+        *sum = (sum.0.saturating_add(*ns), sum.1 + samples);
+    }
+    for ((stack, reason), ns) in &reasons.waited {
+        let reason = waits::reason_of(profile, *reason, Some(*stack)).to_owned();
+        let sum = sums.entry((code.place(process, *stack), Some(reason))).or_default();
+        sum.0 = sum.0.saturating_add(*ns);
+    }
+    let row = |((place, reason), (ns, samples))| Instead { place, reason, ns, samples };
+    let mut rows: Vec<Instead> = sums.into_iter().map(row).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.ns));
+    rows.truncate(MOST_INSTEAD);
     rows
 }

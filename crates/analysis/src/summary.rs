@@ -155,7 +155,7 @@ impl Summary {
             ranges: Range::of(profile, gpu_time_ns),
             communication: Communication::of(profile, gpu_time_ns),
             collectives: collectives::by_communicator(profile),
-            waits: collectives::late(profile),
+            waits: collectives::late(profile, &code),
             mps_processes: profile.sessions.values().filter(|session| session.mps).count() as u64,
             events: events::of(flames),
             sampling: sampling.clone(),

@@ -28,7 +28,7 @@ pub use self::{
     join::join,
     link::{Kernel, Part, Parts},
 };
-use crate::event::{self, SessionId};
+use crate::event::{self, PointId, SessionId, StackId};
 
 /// The communicators of a recording and what they did.
 #[derive(Clone, Debug, Default)]
@@ -49,6 +49,22 @@ pub struct Communication {
     pub mismatches: Vec<Mismatch>,
     /// Calls and kernels that did not fit.
     pub dropped: u64,
+    /// What the processes that made others wait did instead, if somebody looked for it: that takes another pass over the events.
+    pub reasons: BTreeMap<SessionId, Reasons>,
+}
+
+/// Why a process was late, added up over the operations in which others waited for it. The time of each is that from the start of the
+/// first other one to its own start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reasons {
+    /// Before it launched.
+    pub host_ns: u64,
+    /// After that: its GPU was not there yet.
+    pub gpu_ns: u64,
+    /// Of `host_ns`, what the thread ran, by samples: time and samples.
+    pub ran: BTreeMap<StackId, (u64, u64)>,
+    /// Of `host_ns`, what it waited for.
+    pub waited: BTreeMap<(StackId, PointId), u64>,
 }
 
 /// A communicator.
@@ -80,10 +96,12 @@ pub struct Operation {
 pub struct Member {
     /// The CUDA process.
     pub session: SessionId,
-    /// The first launch of its kernels.
+    /// The thread that launched its kernels.
+    pub tid: u32,
+    /// The first launch.
     pub launched: u64,
     /// Its stack.
-    pub stack: event::StackId,
+    pub stack: StackId,
     /// The start of its first kernel.
     pub start: u64,
     /// The end of its last kernel.

@@ -41,6 +41,17 @@ impl Page {
                 count(late.count),
                 count(late.of)
             ));
+            let whole = late.host_ns.saturating_add(late.gpu_ns);
+            let is_much = |ns: u64| ns > 0 && ns.saturating_mul(10) >= whole;
+            let instead = late.instead.iter().filter(|instead| is_much(instead.ns)).take(MOST_LATE).map(|instead| {
+                let reason = instead.reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default();
+                format!("{} in {}{reason}", time(instead.ns), instead.place.short())
+            });
+            let on_gpu = is_much(late.gpu_ns).then(|| format!("{} after its launch", time(late.gpu_ns)));
+            let what: Vec<String> = instead.chain(on_gpu).collect();
+            if !what.is_empty() {
+                self.line(&format!("  it was late by {}: {}", time(whole), what.join(", ")));
+            }
         }
     }
 

@@ -82,6 +82,9 @@ pub fn load_open(source: Recordings, options: &args::Filters, find: Find) -> any
     } else if wanted.selects() {
         bail!("a trace has no steps: --step needs a recording of `warpscope record`");
     }
+    if find != Find::Profile && !profile.communication.operations.is_empty() {
+        profile.communication.reasons = analysis::collectives::reasons(&profile, &mut || source.events(None))?;
+    }
     let mut filter = None;
     let mut filters = options.wanted(step_time);
     if !filters.phase.is_empty() {

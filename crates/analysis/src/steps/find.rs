@@ -107,8 +107,8 @@ fn of_launches<'a>(
         }
     }
     if matches!(choice, Choice::Loop) {
-        // A thread in which the loop never comes around works for one in which it does.
-        series.retain(|series| series.steps.len() > 1);
+        // A thread in which the loop never comes around works for one in which it does, even if it does so again and again.
+        series.retain(|series| series.steps.iter().any(|step| step.is_followed));
     }
     Ok(Steps { series, levels, ..Steps::default() })
 }

@@ -240,6 +240,17 @@ mod tests {
         );
     }
 
+    /// Check that a quick step among the slow first ones is part of the warm-up, and that a slow one later is not.
+    #[test]
+    fn warm_up_may_be_uneven() {
+        let mut times = vec![12_000, 600_000, 60_000, 11_000, 50_000, 70_000, 10_000];
+        times.extend(10_001..=10_096);
+        assert_eq!(summary(&[&times]).expect("steps").warm_up, 6);
+        let mut times: Vec<u64> = (10_001..=10_096).collect();
+        times[7] = 900_000;
+        assert_eq!(summary(&[&times]).expect("steps").warm_up, 0);
+    }
+
     /// Check that there is nothing to say without steps, and little about a single one.
     #[test]
     fn few_steps() {

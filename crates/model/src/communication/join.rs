@@ -114,8 +114,8 @@ fn piece(part: &Part<'_>, ranks: &FxHashMap<(u64, SessionId), u32>) -> Option<Pi
         let start = part.kernels.iter().map(|kernel| kernel.start).min().unwrap_or(kernel.start);
         let end = part.kernels.iter().map(|kernel| kernel.end).max().unwrap_or(kernel.end);
         let Some(session) = Some(part.session).filter(|_| start != 0) else { return Some(piece) };
-        let (launched, stack) = (kernel.launched, kernel.stack);
-        piece.member = Some(Member { session, launched, stack, start, end, waited: 0, waited_for: 0 });
+        let (tid, launched, stack) = (kernel.tid, kernel.launched, kernel.stack);
+        piece.member = Some(Member { session, tid, launched, stack, start, end, waited: 0, waited_for: 0 });
     }
     Some(piece)
 }

@@ -1,0 +1,116 @@
+//! Why a rank was late: what its thread did while the others had already begun.
+//!
+//! ```text
+//!   rank 0          [####====]        # waits for rank 1
+//!   rank 1, thread  ~~~~L             until its launch, samples and waits of the thread say why: host
+//!   rank 1, GPU           ..[====]    from the launch on, its GPU had other work, or took its time
+//! ```
+
+use std::{collections::BTreeMap, io};
+
+use model::{
+    communication::{Communication, Reasons},
+    event::{Event, ProcessId, SessionId},
+    profile::Profile,
+};
+use rustc_hash::FxHashMap;
+
+use crate::Events;
+
+/// The most threads that made others wait and are looked into, those with the longest waits.
+const MOST_THREADS: usize = 64;
+
+/// A thread, and the session that it launches for.
+type Thread = (ProcessId, u32);
+
+/// When a thread was late: disjoint intervals, by time.
+struct Late {
+    session: SessionId,
+    intervals: Vec<(u64, u64)>,
+}
+
+impl Late {
+    /// Returns how much of an interval is in these.
+    fn overlap(&self, start: u64, end: u64) -> u64 {
+        let first = self.intervals.partition_point(|(_, to)| *to <= start);
+        let of = self.intervals[first..].iter().take_while(|(from, _)| *from < end);
+        of.map(|(from, to)| end.min(*to) - start.max(*from)).sum()
+    }
+}
+
+/// Finds out what the processes that made others wait did instead.
+pub fn find<'a>(
+    profile: &Profile,
+    events: &mut dyn FnMut() -> io::Result<Events<'a>>,
+) -> io::Result<BTreeMap<SessionId, Reasons>> {
+    let (mut reasons, late) = intervals(profile, &profile.communication);
+    if late.is_empty() {
+        return Ok(reasons);
+    }
+    for event in events()? {
+        match event {
+            Event::Sample(sample) => {
+                let Some(late) = late.get(&(sample.process, sample.tid)) else { continue };
+                // A sample stands for the time around it.
+                let is_own = || profile.is_own_cost(sample.stack);
+                if late.overlap(sample.time, sample.time + 1) > 0 && !is_own() {
+                    let (ns, samples) = reasons.entry(late.session).or_default().ran.entry(sample.stack).or_default();
+                    (*ns, *samples) = (ns.saturating_add(sample.weight), *samples + 1);
+                }
+            }
+            Event::Wait(wait) => {
+                let Some(late) = late.get(&(wait.process, wait.tid)) else { continue };
+                let ns = late.overlap(wait.start, wait.end);
+                if ns > 0 {
+                    let sum = reasons.entry(late.session).or_default().waited.entry((wait.stack, wait.reason));
+                    *sum.or_default() += ns;
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(reasons)
+}
+
+/// Returns when threads were late, and how much of that was before their launches.
+fn intervals(profile: &Profile, all: &Communication) -> (BTreeMap<SessionId, Reasons>, FxHashMap<Thread, Late>) {
+    let mut reasons: BTreeMap<SessionId, Reasons> = BTreeMap::new();
+    let mut late: FxHashMap<Thread, Late> = FxHashMap::default();
+    for operation in &all.operations {
+        let members = all.members_of(operation);
+        for (own, member) in (0_u32..).zip(members) {
+            let others = members.iter().filter(|other| other.waited > 0 && other.waited_for == own);
+            let Some(first) = others.map(|other| other.start).min() else { continue };
+            let launched = member.launched.clamp(first, member.start);
+            let sum = reasons.entry(member.session).or_default();
+            sum.host_ns = sum.host_ns.saturating_add(launched - first);
+            sum.gpu_ns = sum.gpu_ns.saturating_add(member.start - launched);
+            if let Some(info) = profile.sessions.get(&member.session).filter(|_| first < launched) {
+                let known = late.entry((info.process, member.tid));
+                let known = known.or_insert_with(|| Late { session: member.session, intervals: Vec::new() });
+                known.intervals.push((first, launched));
+            }
+        }
+    }
+    late.values_mut().for_each(|late| late.intervals = merged(std::mem::take(&mut late.intervals)));
+    let length = |late: &Late| late.intervals.iter().map(|(from, to)| to - from).sum::<u64>();
+    let mut lengths: Vec<u64> = late.values().map(length).collect();
+    lengths.sort_unstable_by_key(|length| std::cmp::Reverse(*length));
+    if let Some(least) = lengths.get(MOST_THREADS) {
+        late.retain(|_, late| length(late) > *least);
+    }
+    (reasons, late)
+}
+
+/// Several threads may be late for each other at once.
+fn merged(mut intervals: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    intervals.sort_unstable();
+    let mut union: Vec<(u64, u64)> = Vec::new();
+    for (from, to) in intervals {
+        match union.last_mut() {
+            Some(last) if from <= last.1 => last.1 = last.1.max(to),
+            _ => union.push((from, to)),
+        }
+    }
+    union
+}
