@@ -56,9 +56,9 @@ pub struct Late {
     pub of: u64,
     /// The time that the others waited for it, added up over them.
     pub waited_ns: u64,
-    /// How long the first of them waited, added up: of that, the time before it launched.
+    /// The time in which at least one of them waited, before it launched.
     pub host_ns: u64,
-    /// And the rest, from its launch to its start.
+    /// And the rest, when it had launched.
     pub gpu_ns: u64,
     /// What its thread did before it launched, the longest first. Absent if nothing is known.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -53,13 +53,12 @@ pub struct Communication {
     pub reasons: BTreeMap<SessionId, Reasons>,
 }
 
-/// Why a process was late, added up over the operations in which others waited for it. The time of each is that from the start of the
-/// first other one to its own start.
+/// Why a process was late in the operations in which others waited for it: from the start of the first other one to its own start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reasons {
-    /// Before it launched.
+    /// Time before it launched.
     pub host_ns: u64,
-    /// After that: its GPU was not there yet.
+    /// The rest: it had launched, and its GPU had not begun.
     pub gpu_ns: u64,
     /// Of `host_ns`, what the thread ran, by samples: time and samples.
     pub ran: BTreeMap<StackId, (u64, u64)>,

@@ -23,19 +23,23 @@ const MOST_THREADS: usize = 64;
 /// A thread, and the session that it launches for.
 type Thread = (ProcessId, u32);
 
-/// When a thread was late: disjoint intervals, by time.
+/// When a thread was late, before its launches and after them: disjoint intervals, by time.
+#[derive(Default)]
 struct Late {
     session: SessionId,
-    intervals: Vec<(u64, u64)>,
+    host: Vec<(u64, u64)>,
+    gpu: Vec<(u64, u64)>,
 }
 
-impl Late {
-    /// Returns how much of an interval is in these.
-    fn overlap(&self, start: u64, end: u64) -> u64 {
-        let first = self.intervals.partition_point(|(_, to)| *to <= start);
-        let of = self.intervals[first..].iter().take_while(|(from, _)| *from < end);
-        of.map(|(from, to)| end.min(*to) - start.max(*from)).sum()
-    }
+/// Returns how much of an interval is in these disjoint ones.
+fn overlap(intervals: &[(u64, u64)], start: u64, end: u64) -> u64 {
+    let first = intervals.partition_point(|(_, to)| *to <= start);
+    let of = intervals[first..].iter().take_while(|(from, _)| *from < end);
+    of.map(|(from, to)| end.min(*to) - start.max(*from)).sum()
+}
+
+fn length(intervals: &[(u64, u64)]) -> u64 {
+    intervals.iter().map(|(from, to)| to - from).sum()
 }
 
 /// Finds out what the processes that made others wait did instead.
@@ -43,7 +47,14 @@ pub fn find<'a>(
     profile: &Profile,
     events: &mut dyn FnMut() -> io::Result<Events<'a>>,
 ) -> io::Result<BTreeMap<SessionId, Reasons>> {
-    let (mut reasons, late) = intervals(profile, &profile.communication);
+    let late = intervals(profile, &profile.communication);
+    let mut reasons: BTreeMap<SessionId, Reasons> = BTreeMap::new();
+    for late in late.values() {
+        let sum = reasons.entry(late.session).or_default();
+        sum.host_ns += length(&late.host);
+        let only = late.gpu.iter().map(|(from, to)| to - from - overlap(&late.host, *from, *to));
+        sum.gpu_ns += only.sum::<u64>();
+    }
     if late.is_empty() {
         return Ok(reasons);
     }
@@ -53,14 +64,14 @@ pub fn find<'a>(
                 let Some(late) = late.get(&(sample.process, sample.tid)) else { continue };
                 // A sample stands for the time around it.
                 let is_own = || profile.is_own_cost(sample.stack);
-                if late.overlap(sample.time, sample.time + 1) > 0 && !is_own() {
+                if overlap(&late.host, sample.time, sample.time + 1) > 0 && !is_own() {
                     let (ns, samples) = reasons.entry(late.session).or_default().ran.entry(sample.stack).or_default();
                     (*ns, *samples) = (ns.saturating_add(sample.weight), *samples + 1);
                 }
             }
             Event::Wait(wait) => {
                 let Some(late) = late.get(&(wait.process, wait.tid)) else { continue };
-                let ns = late.overlap(wait.start, wait.end);
+                let ns = overlap(&late.host, wait.start, wait.end);
                 if ns > 0 {
                     let sum = reasons.entry(late.session).or_default().waited.entry((wait.stack, wait.reason));
                     *sum.or_default() += ns;
@@ -72,37 +83,35 @@ pub fn find<'a>(
     Ok(reasons)
 }
 
-/// Returns when threads were late, and how much of that was before their launches.
-fn intervals(profile: &Profile, all: &Communication) -> (BTreeMap<SessionId, Reasons>, FxHashMap<Thread, Late>) {
-    let mut reasons: BTreeMap<SessionId, Reasons> = BTreeMap::new();
+/// Returns when threads were late.
+fn intervals(profile: &Profile, all: &Communication) -> FxHashMap<Thread, Late> {
     let mut late: FxHashMap<Thread, Late> = FxHashMap::default();
     for operation in &all.operations {
         let members = all.members_of(operation);
         for (own, member) in (0_u32..).zip(members) {
             let others = members.iter().filter(|other| other.waited > 0 && other.waited_for == own);
             let Some(first) = others.map(|other| other.start).min() else { continue };
+            let Some(info) = profile.sessions.get(&member.session) else { continue };
             let launched = member.launched.clamp(first, member.start);
-            let sum = reasons.entry(member.session).or_default();
-            sum.host_ns = sum.host_ns.saturating_add(launched - first);
-            sum.gpu_ns = sum.gpu_ns.saturating_add(member.start - launched);
-            if let Some(info) = profile.sessions.get(&member.session).filter(|_| first < launched) {
-                let known = late.entry((info.process, member.tid));
-                let known = known.or_insert_with(|| Late { session: member.session, intervals: Vec::new() });
-                known.intervals.push((first, launched));
-            }
+            let of = late.entry((info.process, member.tid)).or_default();
+            of.session = member.session;
+            of.host.push((first, launched));
+            of.gpu.push((launched, member.start));
         }
     }
-    late.values_mut().for_each(|late| late.intervals = merged(std::mem::take(&mut late.intervals)));
-    let length = |late: &Late| late.intervals.iter().map(|(from, to)| to - from).sum::<u64>();
-    let mut lengths: Vec<u64> = late.values().map(length).collect();
+    for of in late.values_mut() {
+        of.host = merged(std::mem::take(&mut of.host));
+        of.gpu = merged(std::mem::take(&mut of.gpu));
+    }
+    let mut lengths: Vec<u64> = late.values().map(|of| length(&of.host)).collect();
     lengths.sort_unstable_by_key(|length| std::cmp::Reverse(*length));
     if let Some(least) = lengths.get(MOST_THREADS) {
-        late.retain(|_, late| length(late) > *least);
+        late.retain(|_, of| length(&of.host) > *least);
     }
-    (reasons, late)
+    late
 }
 
-/// Several threads may be late for each other at once.
+/// Returns the union of intervals: a thread may be late in several operations at once.
 fn merged(mut intervals: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     intervals.sort_unstable();
     let mut union: Vec<(u64, u64)> = Vec::new();
