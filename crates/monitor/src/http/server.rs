@@ -135,7 +135,7 @@ struct Loop {
     /// The host of the address that the user gave, if it is the loopback interface.
     named: Option<Arc<str>>,
     woken: UnixStream,
-    /// To and from the thread that produces answers, with what tells that it is done.
+    /// To and from the thread that produces answers; the socket can be read when it is done.
     requests: Sender<Requests>,
     answers: Receiver<Answers>,
     answers_ready: UnixStream,
