@@ -3,7 +3,8 @@
  *
  *   nccl RANKS ROUNDS [mismatch | missing | silent | busy | asleep]
  *
- * Communicator 1000 has all ranks, communicators 2000, 2001, ... two each. In every round, each rank calls
+ * Communicator 1000 has all ranks. Communicators 2000, 2001, ... have two each, and are split from it: NCCL describes them only
+ * when they are destroyed. In every round, each rank calls
  *
  *   as many reductions of its pair as the pair's number and one more
  *   a reduction of nothing, which needs no kernel
@@ -27,7 +28,7 @@
 #include "nvtx.h"
 
 enum { MOST = 16, KERNELS = 4096 };
-enum { INIT = 11, ALL_GATHER = 4, ALL_REDUCE = 5, BROADCAST = 6, SEND = 9, RECEIVE = 10 };
+enum { INIT = 11, DESTROY = 2, ALL_GATHER = 4, ALL_REDUCE = 5, BROADCAST = 6, SEND = 9, RECEIVE = 10 };
 
 struct payload {
     uint64_t schema;
@@ -79,9 +80,9 @@ static void range(int schema, const void *bytes, size_t size, int at_end) {
     if (!at_end && core2[5]) ((int (*)(void *))core2[5])(domain);
 }
 
-static void join(uint64_t communicator, int size, int rank) {
+static void describe(int schema, uint64_t communicator, int size, int rank) {
     struct { uint64_t communicator; int size, rank, device; } fields = {communicator, size, rank, 0};
-    range(INIT, &fields, sizeof fields, 1);
+    range(schema, &fields, sizeof fields, schema == INIT);
 }
 
 static void call(int schema, uint64_t communicator, size_t bytes, int more) {
@@ -123,8 +124,7 @@ static void run(int rank, int ranks, int rounds, const char *form) {
     cudaDeviceSynchronize();
     if (strcmp(form, "silent")) begin_nvtx();
     uint64_t all = 1000, pair = 2000 + rank / 2;
-    join(all, ranks, rank);
-    join(pair, 2, rank % 2);
+    describe(INIT, all, ranks, rank);
     int of_all = 0, of_pair = 0;
     for (int round = 0; round < rounds; round++) {
         for (int i = 0; i <= rank / 2; i++) {
@@ -146,7 +146,9 @@ static void run(int rank, int ranks, int rounds, const char *form) {
         call(BROADCAST, all, 1 << 12, 1);
         launch("Broadcast", all, of_all++);
     }
-    exit(cudaDeviceSynchronize() != 0);
+    int failed = cudaDeviceSynchronize() != 0;
+    describe(DESTROY, pair, 2, rank % 2);
+    exit(failed);
 }
 
 int main(int argc, char **argv) {

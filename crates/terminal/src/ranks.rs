@@ -51,6 +51,9 @@ impl Page {
             let what: Vec<String> = instead.chain(on_gpu).collect();
             if !what.is_empty() {
                 self.line(&format!("  it was late by {}: {}", time(whole), what.join(", ")));
+            } else if is_much(late.host_ns) {
+                let host = time(late.host_ns);
+                self.line(&format!("  it was late by {host} before its launches: record with --off-cpu to see why"));
             }
         }
     }

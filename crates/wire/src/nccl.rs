@@ -21,8 +21,12 @@ pub const SEND: u8 = 9;
 /// See [`ALL_REDUCE`].
 pub const RECEIVE: u8 = 10;
 
-/// Ids of payloads that create communicators, less the first id that programs set themselves.
+/// Ids of payloads that describe communicators, less the first id that programs set themselves.
 pub mod payload {
+    /// `ncclCommDestroy`: the communicator, its size, the rank. Those that were split from others are described only here.
+    pub const DESTROY: u64 = 2;
+    /// `ncclCommAbort`: the same.
+    pub const ABORT: u64 = 3;
     /// `ncclCommInitRank`: the communicator, its size, the rank.
     pub const INIT_RANK: u64 = 0;
     /// `ncclCommInitRankConfig`: the same.

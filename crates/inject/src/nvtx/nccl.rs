@@ -76,7 +76,7 @@ impl Fields<'_> {
     }
 }
 
-/// Handles a range that begins: an operation is called.
+/// Handles a range that begins: an operation is called, or a communicator destroyed.
 ///
 /// # Safety
 /// `attributes` must be null or point to NVTX's attributes, with a valid payload.
@@ -91,14 +91,14 @@ pub unsafe fn begun(attributes: *const Attributes) {
     unsafe { each(payload.cast(), count, called) };
 }
 
-/// Handles the payloads with which a range ends: those of communicators that were created in it.
+/// Handles the payloads with which a range ends: those of communicators.
 ///
 /// # Safety
 /// `payloads` must be null or point to this many payloads.
 pub unsafe fn ended(payloads: *const Payload, count: usize) {
     if LOADED.load(Ordering::Relaxed) {
         // SAFETY: as the caller guarantees.
-        unsafe { each(payloads, count, created) };
+        unsafe { each(payloads, count, described) };
     }
 }
 
@@ -120,12 +120,12 @@ unsafe fn each(payloads: *const Payload, count: usize, handle: fn(u64, Fields<'_
     });
 }
 
-/// A communicator exists now.
-fn created(id: u64, mut fields: Fields<'_>) -> Option<()> {
-    use wire::nccl::payload::{INIT_RANK, INIT_RANK_CONFIG, INIT_RANK_SCALABLE, SPLIT};
+/// A communicator is described: when it is created, and those that are split from others when they are destroyed.
+fn described(id: u64, mut fields: Fields<'_>) -> Option<()> {
+    use wire::nccl::payload::{ABORT, DESTROY, INIT_RANK, INIT_RANK_CONFIG, INIT_RANK_SCALABLE, SPLIT};
     let communicator = fields.word()?;
     let parent = match id {
-        INIT_RANK | INIT_RANK_CONFIG | INIT_RANK_SCALABLE => 0,
+        INIT_RANK | INIT_RANK_CONFIG | INIT_RANK_SCALABLE | DESTROY | ABORT => 0,
         SPLIT => fields.word()?,
         _ => return None,
     };
@@ -135,16 +135,35 @@ fn created(id: u64, mut fields: Fields<'_>) -> Option<()> {
     }
     let message = wire::Communicator { id: communicator, parent, size, rank };
     let mut known = lock(&KNOWN)?;
-    known.communicators.retain(|member| member.message.id != communicator || member.message.rank != rank);
-    if known.communicators.len() < COMMUNICATORS && known.communicators.try_reserve(1).is_ok() {
+    let is_same = |member: &Member| member.message.id == communicator && member.message.rank == rank;
+    if !known.communicators.iter().any(is_same)
+        && known.communicators.len() < COMMUNICATORS
+        && known.communicators.try_reserve(1).is_ok()
+    {
         known.communicators.push(Member { message, session: 0 });
     }
+    announce(&mut known, communicator);
     Some(())
+}
+
+/// Sends what is known of a communicator, once in each session.
+fn announce(known: &mut Known, communicator: u64) {
+    let session = lifecycle::session();
+    if !lifecycle::is_live() {
+        return;
+    }
+    for member in known.communicators.iter_mut().filter(|member| member.message.id == communicator) {
+        if member.session != session {
+            let mut bytes = [0; wire::Communicator::SIZE];
+            member.message.encode(&mut bytes);
+            member.session = if send(&bytes) { session } else { 0 };
+        }
+    }
 }
 
 /// An operation is called.
 fn called(id: u64, mut fields: Fields<'_>) -> Option<()> {
-    let operation = wire::nccl::operation(id)?;
+    let Some(operation) = wire::nccl::operation(id) else { return described(id, fields) };
     let (communicator, bytes) = (fields.word()?, fields.word()?);
     let peer = if wire::nccl::has_peer(operation) { fields.number()? } else { u32::MAX };
     let mut known = lock(&KNOWN)?;
@@ -162,14 +181,7 @@ fn called(id: u64, mut fields: Fields<'_>) -> Option<()> {
     if !lifecycle::is_live() {
         return None;
     }
-    let session = lifecycle::session();
-    for member in known.communicators.iter_mut().filter(|member| member.message.id == communicator) {
-        if member.session != session {
-            let mut bytes = [0; wire::Communicator::SIZE];
-            member.message.encode(&mut bytes);
-            member.session = if send(&bytes) { session } else { 0 };
-        }
-    }
+    announce(&mut known, communicator);
     // SAFETY: no arguments.
     let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
     let time = sys::now().wrapping_sub(clock::offset());
