@@ -55,7 +55,7 @@ static struct { uint16_t version, size, id, compatible; size_t segments; void *s
 static char keys[KERNELS];
 static void **fat_binary;
 static int known;
-static void *domain;
+static void *domain, *elsewhere;
 
 static void begin_nvtx(void) {
     initialise();
@@ -63,11 +63,12 @@ static void begin_nvtx(void) {
     void *library = path ? dlopen(path, RTLD_LAZY) : NULL;
     int (*begin)(void *) = library ? (int (*)(void *))dlsym(library, "InitializeInjectionNvtxExtension") : NULL;
     if (begin && begin(&module) != 1) exit(4);
+    elsewhere = core2[12] ? ((void *(*)(const char *))core2[12])("elsewhere") : NULL;
     domain = core2[12] ? ((void *(*)(const char *))core2[12])("NCCL") : NULL;
 }
 
-/* A range with a payload at its beginning, or at its end. */
-static void range(int schema, const void *bytes, size_t size, int at_end) {
+/* A range of a domain with a payload at its beginning, or at its end. */
+static void range(void *domain, int schema, const void *bytes, size_t size, int at_end) {
     struct payload payload = {(1 << 24) + schema, size, bytes};
     struct attributes with = {.version = 3, .size = sizeof with, .message_type = 3};
     if (!at_end) {
@@ -82,12 +83,14 @@ static void range(int schema, const void *bytes, size_t size, int at_end) {
 
 static void describe(int schema, uint64_t communicator, int size, int rank) {
     struct { uint64_t communicator; int size, rank, device; } fields = {communicator, size, rank, 0};
-    range(schema, &fields, sizeof fields, schema == INIT);
+    range(domain, schema, &fields, sizeof fields, schema == INIT);
 }
 
 static void call(int schema, uint64_t communicator, size_t bytes, int more) {
     struct { uint64_t communicator; size_t bytes; int more; } fields = {communicator, bytes, more};
-    range(schema, &fields, schema == ALL_GATHER ? 16 : sizeof fields, 0);
+    range(domain, schema, &fields, schema == ALL_GATHER ? 16 : sizeof fields, 0);
+    /* The same means something else there. */
+    range(elsewhere, schema, &fields, sizeof fields, 0);
 }
 
 static void launch(const char *what, uint64_t communicator, int number) {

@@ -125,9 +125,9 @@ fn remember(get: GetModule) {
     }
 }
 
-/// NCCL has created its domain: the ranges of all users are looked at from now on, because they do not say whose they are.
+/// NCCL has created its domain: the ranges of all libraries so far are inspected from now on, of which one is NCCL.
 fn watch_nccl() {
-    nccl::loaded();
+    nccl::loaded(nccl::HANDLE);
     let Some(mut users) = registry::lock(&USERS) else { return };
     for get in users.drain(..) {
         // SAFETY: the function has the type that NVTX declares for its number.
@@ -232,15 +232,15 @@ functions! {
     }
     domain_end(_domain: usize, id: u64) { end_range(id) }
     domain_push_ex(domain: usize, attributes: *const Attributes) -> c_int {
-        nccl::begun(attributes);
+        nccl::begun(domain, attributes);
         push_range(Label::read(domain, attributes))
     }
-    push_nccl(_domain: usize, attributes: *const Attributes) -> c_int {
-        nccl::begun(attributes);
+    push_nccl(domain: usize, attributes: *const Attributes) -> c_int {
+        nccl::begun(domain, attributes);
         0
     }
     pop_with_payload(domain: usize, payloads: *const nccl::Payload, count: usize) -> c_int {
-        nccl::ended(payloads, count);
+        nccl::ended(domain, payloads, count);
         if ranges::is_active() { pop_range(domain) } else { -1 }
     }
     domain_pop(domain: usize) -> c_int { pop_range(domain) }
@@ -254,15 +254,17 @@ functions! {
     register_w(_domain: usize, text: *const u32) -> usize { register(&Name::wide(text)) }
     create_a(text: *const c_char) -> usize {
         let name = Name::text(text);
+        let domain = create(&name);
         if name.as_bytes() == nccl::DOMAIN {
-            nccl::loaded();
+            nccl::loaded(domain);
         }
-        create(&name)
+        domain
     }
     create_only_nccl(text: *const c_char) -> usize {
-        if Name::text(text).as_bytes() == nccl::DOMAIN {
-            watch_nccl();
+        if Name::text(text).as_bytes() != nccl::DOMAIN {
+            return nccl::OTHER;
         }
+        watch_nccl();
         nccl::HANDLE
     }
     create_w(text: *const u32) -> usize { create(&Name::wide(text)) }

@@ -5,7 +5,7 @@
 //! releases, so what is shorter than needed is ignored. Numbers of calls are counted here from NCCL's first call on, so that they
 //! agree between members whenever their recordings begin.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::HashMap;
 use std::sync::Mutex;
 
@@ -49,12 +49,21 @@ struct Member {
 }
 
 static KNOWN: Mutex<Known> = Mutex::new(Known { communicators: Vec::new(), calls: None });
-/// NCCL has created its domain.
-static LOADED: AtomicBool = AtomicBool::new(false);
+/// The handles of NCCL's domain, each of one copy of NCCL; 0 for none.
+static DOMAINS: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
 
-/// NCCL is there.
-pub fn loaded() {
-    LOADED.store(true, Ordering::Relaxed);
+/// NCCL has created its domain.
+pub fn loaded(domain: usize) {
+    let is_free =
+        |known: &&AtomicUsize| matches!(known.load(Ordering::Relaxed), known if known == 0 || known == domain);
+    if let Some(place) = DOMAINS.iter().find(is_free) {
+        place.store(domain, Ordering::Relaxed);
+    }
+}
+
+/// Whether a domain is NCCL's: the ids of payloads mean something else in others.
+fn is_own(domain: usize) -> bool {
+    domain != 0 && DOMAINS.iter().any(|known| known.load(Ordering::Relaxed) == domain)
 }
 
 /// The fields of a payload, in order.
@@ -80,8 +89,8 @@ impl Fields<'_> {
 ///
 /// # Safety
 /// `attributes` must be null or point to NVTX's attributes, with a valid payload.
-pub unsafe fn begun(attributes: *const Attributes) {
-    if !LOADED.load(Ordering::Relaxed) {
+pub unsafe fn begun(domain: usize, attributes: *const Attributes) {
+    if !is_own(domain) {
         return;
     }
     // SAFETY: as the caller guarantees.
@@ -95,8 +104,8 @@ pub unsafe fn begun(attributes: *const Attributes) {
 ///
 /// # Safety
 /// `payloads` must be null or point to this many payloads.
-pub unsafe fn ended(payloads: *const Payload, count: usize) {
-    if LOADED.load(Ordering::Relaxed) {
+pub unsafe fn ended(domain: usize, payloads: *const Payload, count: usize) {
+    if is_own(domain) {
         // SAFETY: as the caller guarantees.
         unsafe { each(payloads, count, described) };
     }
@@ -200,5 +209,7 @@ fn send(message: &[u8]) -> bool {
     is_sent
 }
 
-/// NVTX's handle of NCCL's domain, where nothing else of NVTX is recorded.
+/// The handles of NCCL's domain and of all others, where nothing else of NVTX is recorded.
 pub const HANDLE: usize = 1;
+/// See [`HANDLE`].
+pub const OTHER: usize = 2;
