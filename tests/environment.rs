@@ -9,7 +9,7 @@ use std::{
 use crate::support::{Ended, Scene, defaults, program, programs};
 
 /// Variables that the injected library needs.
-const INJECTION: [&str; 2] = ["CUDA_INJECTION64_PATH", "WARPSCOPE_SOCKET"];
+const INJECTION: [&str; 3] = ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "WARPSCOPE_SOCKET"];
 
 fn variables(scene: &Scene, command: &mut Command) -> BTreeMap<String, String> {
     command.env("WITH_BLANKS", " a  b ").env("EMPTY", "").env("LD_LIBRARY_PATH", scene.path("somewhere"));
@@ -18,7 +18,7 @@ fn variables(scene: &Scene, command: &mut Command) -> BTreeMap<String, String> {
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// Check that the environment is unchanged except for the two injection variables and, with --sim, the library path.
+/// Check that the environment is unchanged except for the injection variables and, with --sim, the library path.
 #[test]
 fn environment_variables_are_unchanged() {
     let scene = Scene::new();

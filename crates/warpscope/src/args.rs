@@ -136,7 +136,8 @@ pub struct Report {
     #[arg(long, value_name = "FORM", value_enum, default_value_t, requires = "brief")]
     pub format: Form,
     /// Print one table instead: kernels, classes, phases, paths, user-paths, lines, steps, functions, threads, streams, ranks,
-    /// copies, devices, occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls, requests or ledger.
+    /// collectives, copies, devices, occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls, requests
+    /// or ledger.
     #[arg(long, value_name = "TABLE")]
     pub by: Option<Table>,
     /// With --by, print N rows [default: 20; all with --json].
@@ -195,7 +196,8 @@ pub struct Export {
     #[arg(long)]
     pub unfold_recursion: bool,
     /// Write this table to .csv files: kernels, classes, phases, paths, user-paths, lines, steps, functions, threads, streams,
-    /// ranks, copies, devices, occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls, requests or ledger.
+    /// ranks, collectives, copies, devices, occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls,
+    /// requests or ledger.
     #[arg(long, value_name = "TABLE")]
     pub table: Option<Table>,
     /// Leave calls of a trace that took less than TIME (such as 20us) out of the events of outputs.
