@@ -26,12 +26,11 @@ CASES = {
 
 
 def usual(durations):
-    """The median, without a warm-up as warpscope leaves it out: the first ones, as long as most take 1.5 times the median."""
+    """The median, without a warm-up as warpscope leaves it out: the first ones, until two in a row take no more than 1.5 times the median."""
     limit = 1.5 * statistics.median(durations)
-    slow = warm = 0
+    warm = 0
     for number, duration in enumerate(durations[: len(durations) // 4], 1):
-        slow += duration > limit
-        if duration > limit and 2 * slow > number:
+        if duration > limit and number <= warm + 2:
             warm = number
     return statistics.median(durations[warm:])
 

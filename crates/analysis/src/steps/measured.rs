@@ -12,21 +12,14 @@ pub fn measured_of(series: &Series) -> impl Iterator<Item = &Step> {
     series.steps[warm_up_of(series)..].iter().filter(|step| step.is_followed)
 }
 
-/// Returns the number of first steps that are slower than the others: the last of them is, and most are. A first step may be
-/// quick, as the first token of a request.
+/// Returns the number of first steps that are slower than the others, until two in a row are not: one may be quick, as the first
+/// token of a request.
 pub fn warm_up_of(series: &Series) -> usize {
     let followed: Vec<u64> = series.steps.iter().filter(|step| step.is_followed).map(Step::ns).collect();
     let limit = median(&followed) as f64 * SLOWER;
-    let (mut slow, mut warm_up) = (0, 0);
-    for (number, step) in (1..=series.steps.len() / MOST_WARM_UP).zip(&series.steps) {
-        if step.is_followed && step.ns() as f64 > limit {
-            slow += 1;
-            if slow * 2 > number {
-                warm_up = number;
-            }
-        }
-    }
-    warm_up
+    let first = (1..=series.steps.len() / MOST_WARM_UP).zip(&series.steps);
+    let slow = first.filter(|(_, step)| step.is_followed && step.ns() as f64 > limit).map(|(number, _)| number);
+    slow.fold(0, |warm_up, number| if number <= warm_up + 2 { number } else { warm_up })
 }
 
 /// Returns the median of some values; 0 if there are none.
