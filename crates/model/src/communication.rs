@@ -11,7 +11,7 @@
 //! ```
 //!
 //! All members of a communicator call its operations in the same order, so the parts with the same communicator and number on
-//! each of them are one [`Operation`]; sends belong to receives. [`join`] finds these. No part of an operation ends before all
+//! each of them are one [`Operation`]; sends belong to receives. [`mod@join`] finds these. No part of an operation ends before all
 //! have begun: until then, the members that are there wait.
 //!
 //! ```text
@@ -19,15 +19,12 @@
 //!   rank 1   ------[====]--
 //! ```
 
-mod join;
+pub mod join;
 mod link;
 
 use std::collections::BTreeMap;
 
-pub use self::{
-    join::join,
-    link::{Kernel, Part, Parts},
-};
+pub use self::link::{Kernel, Part, Parts};
 use crate::event::{self, PointId, SessionId, StackId};
 
 /// The communicators of a recording and what they did.

@@ -1,4 +1,4 @@
-use super::*;
+use super::{join::join, *};
 use crate::event::{CommunicatorCall, NO_PEER, Operation as What, StackId};
 
 /// What happened, for [`join()`].

@@ -2,7 +2,7 @@
 
 use crate::{
     causes::Joined,
-    communication::{Communication, Kernel, Parts, join},
+    communication::{Communication, Kernel, Parts, join::join},
     event::{Communicator, CommunicatorCall},
 };
 
