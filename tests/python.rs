@@ -48,7 +48,10 @@ fn interpreters_are_known_before_they_start() {
     Ended::of(&mut scene.record("--cpu-only -q -F 4999 -o x.folded", &command)).exits(0);
     let folded = scene.read("x.folded");
     assert!(folded.contains("spin (busy.py:"), "{folded}");
-    let unknown: Vec<&str> = folded.lines().filter(|line| line.contains(";_PyEval_EvalFrame")).collect();
+    // Some instructions after the loop was entered for the first time, its frame is linked: until then there is none to read.
+    let is_first = |line: &str| line.contains(";PyImport_ImportFrozenModuleObject;") && !line.contains(".py:");
+    let is_unknown = |line: &&str| line.contains(";_PyEval_EvalFrame") && !is_first(line);
+    let unknown: Vec<&str> = folded.lines().filter(is_unknown).collect();
     assert!(unknown.is_empty(), "{unknown:#?}");
 }
 
