@@ -424,6 +424,11 @@ pub const WAIT_CALLS: &[WaitCall] = &[
     wait(domain::RUNTIME, 165, sync_kind::CONTEXT, false, "cudaDeviceSynchronize"),
 ];
 
+/// The driver's calls that begin to capture a stream, and those that end it, by callback id.
+pub const BEGIN_CAPTURE_CALLS: [u32; 6] = [495, 496, 539, 540, 720, 721];
+/// See [`BEGIN_CAPTURE_CALLS`].
+pub const END_CAPTURE_CALLS: [u32; 2] = [497, 498];
+
 /// The driver calls that instantiate a graph; those of the runtime call them.
 pub const INSTANTIATE_CALLS: &[u32] = &[513, 578, 643, 656, 657];
 

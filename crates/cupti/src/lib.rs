@@ -10,9 +10,11 @@ extern crate alloc;
 
 pub mod callback;
 pub mod ids;
+pub mod limits;
 pub mod locations;
 pub mod pc_sampling;
 pub mod pm_sampling;
+pub mod range_profiler;
 pub mod record;
 pub mod release;
 pub mod types;

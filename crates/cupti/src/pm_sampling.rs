@@ -40,6 +40,7 @@ macro_rules! parameters {
         const _: () = assert!(size_of::<$name>() == usize::next_multiple_of($size, 8));
     )*};
 }
+pub(crate) use parameters;
 
 parameters! {
     /// The parameters of `cuptiProfilerInitialize`.

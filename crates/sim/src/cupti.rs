@@ -6,7 +6,10 @@ mod clock;
 mod ids;
 mod pc_sampling;
 mod pm_sampling;
+mod profiler;
+mod profiler_host;
 mod queue;
+mod range_profiler;
 mod record;
 mod subscribe;
 

@@ -40,6 +40,7 @@
 //! | `kernel_name` | the same | the same for a `CUkernel` (0x28:0x60) |
 //! | `pm[GLOB]` | `SM:TENSOR:ISSUED:READ:WRITE` | PM sampling: what kernels whose (mangled) name matches use, in percent of the peak (0) |
 //! | `pm` | `permission`, `unsupported`, `busy`, `crash` | PM sampling cannot be enabled, for this reason; or it crashes when samples are decoded for the third time |
+//! | `limits[GLOB]` | `METRIC=VALUE:...` | the range profiler: what one run of such a kernel counts, by the numbers of `cupti::limits::METRICS`; shares of the peak are those while the kernel runs (0) |
 //! | `pm_owner` | path | the user and the effective capabilities of the process that enables PM sampling are written there |
 //! | `pm_overflow` | number | at this decoding of samples the hardware buffer was full, until sampling is enabled again |
 //! | `deliver` | `worker`, `launcher` | the thread that returns full buffers: CUPTI's or the launching one (worker) |
@@ -208,6 +209,8 @@ pub struct Script {
     pub kernel_name: Place,
     /// What kernels use, by name: SMs, tensor pipe, instructions, DRAM read and write, in percent.
     pub pm: Vec<(String, [u32; 5])>,
+    /// What the counters of single runs count, by name: metrics and their values.
+    pub limits: Vec<(String, Vec<(usize, f64)>)>,
     /// What goes wrong with PM sampling.
     pub pm_fault: Option<PmFault>,
     /// Where the user that enables PM sampling is written.
@@ -254,6 +257,7 @@ impl Script {
             function_name: Place { at: 0x48, then: None },
             kernel_name: Place { at: 0x28, then: Some(0x60) },
             pm: Vec::new(),
+            limits: Vec::new(),
             pm_fault: None,
             pm_owner: None,
             pm_overflow: None,
@@ -374,6 +378,15 @@ impl Script {
                 let values = values.try_into().map_err(|_| "pm[GLOB] must be SM:TENSOR:ISSUED:READ:WRITE")?;
                 self.pm.push((key["pm[".len()..key.len() - 1].into(), values));
             }
+            _ if key.starts_with("limits[") && key.ends_with(']') => {
+                let pairs = value.split(':').map(|pair| {
+                    let (metric, value) = pair.split_once('=').ok_or("limits[GLOB] must be METRIC=VALUE:...")?;
+                    let value = value.parse::<f64>().map_err(|_| format!("`{value}` is no number"))?;
+                    Ok::<_, String>((number(metric)?, value))
+                });
+                let pairs = pairs.collect::<Result<Vec<_>, _>>()?;
+                self.limits.push((key["limits[".len()..key.len() - 1].into(), pairs));
+            }
             _ if key.starts_with("stall[") && key.ends_with(']') => {
                 self.stalls.push(Stall::parse(&key["stall[".len()..key.len() - 1], value)?);
             }
@@ -402,6 +415,12 @@ impl Script {
     /// Returns the index of the entry that says what the kernel called `name` uses.
     pub fn counters_of(&self, name: &[u8]) -> Option<usize> {
         self.pm.iter().position(|(glob, _)| matches(glob.as_bytes(), name))
+    }
+
+    /// Returns what the counters of a single run of the kernel called `name` count: metrics and their values.
+    pub fn counters_of_run(&self, name: &[u8]) -> impl Iterator<Item = (usize, f64)> {
+        let entry = self.limits.iter().find(|(glob, _)| matches(glob.as_bytes(), name));
+        entry.into_iter().flat_map(|(_, values)| values.iter().copied())
     }
 
     /// Returns the fixed duration of the kernel called `name`, if the script sets one.
@@ -439,7 +458,7 @@ mod tests {
                     drop=1/7,zero_time=1/5,unfinished=1/3,subscriber=other,fail=cudaMalloc:1/2,slow=cuInit:2ms,\
                     correlation=4294967290,truth=/tmp/t,clock=refuse,buffer=refuse,per_thread=1,deliver=launcher,unseen_nodes=5,\
                     cubin=/tmp/c,stall[mat]=0x5b0:long_scoreboard:3,stalls=busy,stall_drop=1/4,stall_full=2,\
-                    watts=70:500,meter=/tmp/m,energy_step=100ms,nvml=refuse,function_name=16,kernel_name=0x80:0,pm[mat*]=90:80:70:60:50,pm=busy,pm_owner=/tmp/o,pm_overflow=3";
+                    watts=70:500,meter=/tmp/m,energy_step=100ms,nvml=refuse,function_name=16,kernel_name=0x80:0,pm[mat*]=90:80:70:60:50,limits[mat*]=1=99:5=8.5,pm=busy,pm_owner=/tmp/o,pm_overflow=3";
         let entries = text.replace("*,x", "*").replace(',', "\n");
         let script = Script::parse(entries.lines()).expect("a good script");
         assert_eq!((script.release.name, script.devices, script.memory), ("12.8", 4, 1000));
@@ -461,6 +480,8 @@ mod tests {
         assert_eq!(script.kernel_name, Place { at: 0x80, then: Some(0) });
         assert_eq!((script.counters_of(b"matmul"), script.counters_of(b"x")), (Some(0), None));
         assert_eq!((script.pm[0].1, script.pm_overflow), ([90, 80, 70, 60, 50], Some(3)));
+        assert_eq!(script.counters_of_run(b"matmul").collect::<Vec<_>>(), [(1, 99.0), (5, 8.5)]);
+        assert_eq!(script.counters_of_run(b"other").count(), 0);
         assert_eq!((script.pm_fault, script.pm_owner.as_deref()), (Some(PmFault::Busy), Some("/tmp/o")));
         assert_eq!((script.correlation, script.truth.as_deref()), (4294967290, Some("/tmp/t")));
         assert!(matches!(script.faults[0], (ref f, Fault::Fail(_)) if f == "cudaMalloc"));
@@ -486,6 +507,8 @@ mod tests {
             "function_name=20",
             "kernel_name=16:1024",
             "pm[x]=1:2:3:4",
+            "limits[x]=1:2",
+            "limits[x]=1=high",
             "stall[x]=1:wait:2:x",
         ] {
             assert!(Script::parse([bad]).is_err(), "{bad}");

@@ -18,7 +18,7 @@ use crate::truth::Truth;
 /// The table's id for `cuGetExportTable`.
 pub const UUID: [u8; 16] = *b"warpscope-sim-01";
 /// Increased when the table changes.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Callback ids below this can be enabled.
 pub const MAX_CBID: u32 = 1024;
@@ -209,6 +209,8 @@ pub struct Table {
     pub graph_node_id: fn(*mut c_void) -> Option<u64>,
     /// Id of a `CUgraph`.
     pub graph_id: fn(*mut c_void) -> Option<u32>,
+    /// How many streams are being captured.
+    pub captures: fn() -> u32,
     /// Id of a `CUgraphExec`.
     pub graph_exec_id: fn(*mut c_void) -> Option<u32>,
 }

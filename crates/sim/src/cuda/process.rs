@@ -32,6 +32,7 @@ static TABLE: Table = Table {
     stream_id,
     graph_node_id: graph::node_id,
     graph_id: |handle| graph::from_handle(handle).ok().map(|g| g.id),
+    captures: crate::gpu::context::captures,
     graph_exec_id: |handle| graph::exec_from_handle(handle).ok().map(|g| g.id),
 };
 

@@ -2,18 +2,18 @@
 //! them. Time is that of the samples: what a sample contains does not depend on when it is decoded.
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cupti::ids::result;
 use cupti::pm_sampling::{
-    AddMetrics, Availability, ChipName, ConfigImage, ConfigSize, DataInfo, DataInitialize, DataSize, Decode, Enable,
-    Evaluate, HostDeinitialize, HostInitialize, IMAGE_FULL, Initialize, KEEP_OLDEST, PM_SAMPLING, Passes, SampleInfo,
-    SetConfig, Switch, TIME_INTERVAL,
+    Availability, DataInfo, DataInitialize, DataSize, Decode, Enable, IMAGE_FULL, KEEP_OLDEST, SampleInfo, SetConfig,
+    Switch, TIME_INTERVAL,
 };
 
+use super::profiler::{self, function, get, put};
 use super::{code, gpu};
 use crate::nvml::meter::{Counters, Kernel};
 use crate::script::{PmFault, Script};
@@ -39,7 +39,7 @@ const DRAM_PEAK: f64 = 4.8e12;
 const PCIE: [f64; 2] = [2.0 * 1_048_576.0, 3.0 * 1_048_576.0];
 
 /// The availability of counters, as a client passes it on.
-const AVAILABILITY: [u8; 8] = *b"simavail";
+pub const AVAILABILITY: [u8; 8] = *b"simavail";
 /// At the beginning of an image: a mark, the samples that fit, and those that are there; then the samples.
 const HEADER: usize = 24;
 /// A sample in an image: beginning, end, values.
@@ -71,32 +71,22 @@ fn of<R>(object: *mut c_void, work: impl FnOnce(&mut Sampled) -> Result<R, u32>)
     work(sampled().get_mut(&object.addr()).ok_or(result::INVALID_PARAMETER)?)
 }
 
-/// Checks the size of a structure, and does the work.
-macro_rules! function {
-    ($name:ident($params:ident: $type:ident) $work:block) => {
-        #[unsafe(no_mangle)]
-        extern "C" fn $name(params: *mut $type) -> u32 {
-            // SAFETY: the client passes its structure.
-            let params = unsafe { &mut *params };
-            if params.size != $type::SIZE || !params.private.is_null() {
-                return result::INVALID_PARAMETER;
-            }
-            fn work($params: &mut $type) -> Result<(), u32> {
-                $work
-            }
-            code(work(params))
-        }
-    };
+/// Returns the number of a metric.
+pub fn metric(name: &CStr) -> Option<u8> {
+    METRICS.iter().position(|known| *known == name).map(|place| place as u8)
 }
 
-/// Returns the metrics with these names.
-fn metrics(names: *const *const c_char, count: usize) -> Result<Vec<usize>, u32> {
-    let metric = |place| {
-        // SAFETY: the client passes this many names.
-        let name = unsafe { CStr::from_ptr(*names.add(place)) };
-        METRICS.iter().position(|known| *known == name).ok_or(result::INVALID_METRIC_NAME)
-    };
-    (0..count).map(metric).collect()
+/// How many passes metrics need.
+pub fn passes(metrics: &[u8]) -> usize {
+    if metrics.contains(&(METRICS.len() as u8 - 1)) { 2 } else { 1 }
+}
+
+/// Returns the value of a metric in a sample of an image.
+pub fn value((image, size): (*const u8, usize), index: usize, metric: u8) -> Result<f64, u32> {
+    if index >= count(image, size)? {
+        return Err(result::INVALID_PARAMETER);
+    }
+    Ok(f64::from_bits(get(image, HEADER + index * SAMPLE + 16 + 8 * usize::from(metric))))
 }
 
 /// What kernels use in a part of the time of a GPU, by metric.
@@ -117,18 +107,6 @@ fn values(script: &Script, kernels: &[Kernel], gpu: u32, start: u64, end: u64) -
     values
 }
 
-fn put(image: *mut u8, at: usize, word: u64) {
-    // SAFETY: the client's image has room for this word.
-    unsafe { ptr::copy_nonoverlapping(word.to_le_bytes().as_ptr(), image.add(at), 8) };
-}
-
-fn get(image: *const u8, at: usize) -> u64 {
-    let mut bytes = [0; 8];
-    // SAFETY: the client's image has this word.
-    unsafe { ptr::copy_nonoverlapping(image.add(at), bytes.as_mut_ptr(), 8) };
-    u64::from_le_bytes(bytes)
-}
-
 /// Returns how many samples an image has.
 fn count(image: *const u8, size: usize) -> Result<usize, u32> {
     if image.is_null() || size < HEADER || get(image, 0) != MARK {
@@ -136,19 +114,6 @@ fn count(image: *const u8, size: usize) -> Result<usize, u32> {
     }
     Ok(get(image, 16) as usize)
 }
-
-function!(cuptiProfilerInitialize(params: Initialize) {
-    let _ = params;
-    gpu().map(|_| ())
-});
-
-function!(cuptiDeviceGetChipName(params: ChipName) {
-    if params.device >= (gpu()?.script)().devices as usize {
-        return Err(result::INVALID_PARAMETER);
-    }
-    params.chip = c"SIM100".as_ptr();
-    Ok(())
-});
 
 function!(cuptiPmSamplingGetCounterAvailability(params: Availability) {
     if (gpu()?.script)().pm_fault == Some(PmFault::Busy) {
@@ -163,57 +128,6 @@ function!(cuptiPmSamplingGetCounterAvailability(params: Availability) {
     }
     // SAFETY: the client's image is as large as it says.
     unsafe { ptr::copy_nonoverlapping(AVAILABILITY.as_ptr(), params.image, AVAILABILITY.len()) };
-    Ok(())
-});
-
-function!(cuptiProfilerHostInitialize(params: HostInitialize) {
-    // SAFETY: the client passes the name of the chip and the image of its counters, as it got them.
-    let known = unsafe {
-        CStr::from_ptr(params.chip) == c"SIM100" && params.availability.cast::<[u8; 8]>().read_unaligned() == AVAILABILITY
-    };
-    if !known || params.kind != PM_SAMPLING {
-        return Err(result::INVALID_CHIP_NAME);
-    }
-    params.host = Box::into_raw(Box::<Vec<usize>>::default()).cast();
-    Ok(())
-});
-
-function!(cuptiProfilerHostDeinitialize(params: HostDeinitialize) {
-    // SAFETY: it was created above, and is not used again.
-    drop(unsafe { Box::from_raw(params.host.cast::<Vec<usize>>()) });
-    Ok(())
-});
-
-function!(cuptiProfilerHostConfigAddMetrics(params: AddMetrics) {
-    let added = metrics(params.names, params.count)?;
-    // SAFETY: it was created above.
-    unsafe { &mut *params.host.cast::<Vec<usize>>() }.extend(added);
-    Ok(())
-});
-
-function!(cuptiProfilerHostGetConfigImageSize(params: ConfigSize) {
-    // SAFETY: it was created above.
-    params.image_size = unsafe { &*params.host.cast::<Vec<usize>>() }.len();
-    Ok(())
-});
-
-function!(cuptiProfilerHostGetConfigImage(params: ConfigImage) {
-    // SAFETY: it was created above.
-    let metrics = unsafe { &*params.host.cast::<Vec<usize>>() };
-    if params.image_size != metrics.len() {
-        return Err(result::INVALID_PARAMETER);
-    }
-    for (place, metric) in metrics.iter().enumerate() {
-        // SAFETY: the client's image is as large as it says.
-        unsafe { *params.image.add(place) = *metric as u8 };
-    }
-    Ok(())
-});
-
-function!(cuptiProfilerHostGetNumOfPasses(params: Passes) {
-    // SAFETY: the client's image is as large as it says.
-    let image = unsafe { std::slice::from_raw_parts(params.image, params.image_size) };
-    params.passes = if image.contains(&(METRICS.len() as u8 - 1)) { 2 } else { 1 };
     Ok(())
 });
 
@@ -262,7 +176,7 @@ function!(cuptiPmSamplingSetConfig(params: SetConfig) {
 });
 
 function!(cuptiPmSamplingGetCounterDataSize(params: DataSize) {
-    metrics(params.names, params.count)?;
+    profiler::metrics(params.names, params.count, metric)?;
     params.image_size = HEADER + params.samples as usize * SAMPLE;
     of(params.sampling, |_| Ok(()))
 });
@@ -350,17 +264,5 @@ function!(cuptiPmSamplingCounterDataGetSampleInfo(params: SampleInfo) {
     let difference = sys::realtime() - sys::now();
     let at = HEADER + params.index * SAMPLE;
     (params.start, params.end) = (get(params.image, at) + difference, get(params.image, at + 8) + difference);
-    Ok(())
-});
-
-function!(cuptiProfilerHostEvaluateToGpuValues(params: Evaluate) {
-    if params.index >= count(params.image, params.image_size)? {
-        return Err(result::INVALID_PARAMETER);
-    }
-    for (place, metric) in metrics(params.names, params.count)?.into_iter().enumerate() {
-        let value = f64::from_bits(get(params.image, HEADER + params.index * SAMPLE + 16 + 8 * metric));
-        // SAFETY: the client passes room for as many values as names.
-        unsafe { *params.values.add(place) = value };
-    }
     Ok(())
 });

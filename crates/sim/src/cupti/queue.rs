@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::buffer::{self, Buffer, client};
 use super::record::{self, Times};
-use super::{gpu, pc_sampling};
+use super::{gpu, pc_sampling, range_profiler};
 use crate::activity::{Activity, Detail};
 use crate::sys;
 use crate::table::Table;
@@ -125,9 +125,16 @@ pub fn take_dropped(of: Option<(u32, u32)>) -> usize {
 /// Receives an operation of an enabled kind from the GPU.
 pub fn produce(activity: &Activity) {
     let Ok(gpu) = gpu() else { return };
-    let script = (gpu.script)();
     gpu.truth.produced.of(activity.detail.kind()).add(1);
     pc_sampling::launched(activity);
+    record(gpu, activity);
+    if let Some(separator) = range_profiler::launched(activity) {
+        record(gpu, &separator);
+    }
+}
+
+fn record(gpu: &'static Table, activity: &Activity) {
+    let script = (gpu.script)();
     sys::spend(script.record_cost);
     if pc_sampling::is_lost() {
         return;

@@ -223,6 +223,13 @@ pub fn set_current(handle: *mut c_void) -> Outcome {
     Ok(())
 }
 
+static CAPTURES: AtomicU32 = AtomicU32::new(0);
+
+/// Returns how many streams are being captured.
+pub fn captures() -> u32 {
+    CAPTURES.load(Ordering::Relaxed)
+}
+
 /// A stream; never freed.
 #[derive(Debug)]
 pub struct Stream {
@@ -306,13 +313,16 @@ impl Stream {
         }
         *capture = Some(Graph::new());
         self.capturing.store(true, Ordering::Relaxed);
+        CAPTURES.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
     /// Ends the capture.
     pub fn end_capture(&self) -> Result<Box<Graph>, u32> {
         self.capturing.store(false, Ordering::Relaxed);
-        self.capture().take().ok_or(status::ILLEGAL_STATE)
+        let graph = self.capture().take().ok_or(status::ILLEGAL_STATE)?;
+        CAPTURES.fetch_sub(1, Ordering::Relaxed);
+        Ok(graph)
     }
 
     /// Calls `work` with the graph being captured, if any.
