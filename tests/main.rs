@@ -37,6 +37,7 @@ mod idle;
 mod known_stacks;
 mod launch_lengths;
 mod ledger;
+mod limits;
 mod matrix;
 mod mcp;
 mod memory;

@@ -27,6 +27,7 @@ pub mod flame_tree;
 mod host_waits;
 pub mod idle;
 mod idle_pools;
+pub mod limits;
 pub mod losses;
 pub mod memory;
 pub mod names;

@@ -40,6 +40,8 @@ pub enum Table {
     Counters,
     /// What limits each kernel, by those counters.
     Verdicts,
+    /// What limits each kernel at each line, by counters of single launches.
+    Limits,
     /// Source lines of kernels, by GPU time, and why their warps waited.
     Stalls,
     /// Instructions of kernels, by GPU time, and why their warps waited.
@@ -60,7 +62,7 @@ pub enum Table {
 
 impl Table {
     /// All tables, and their names.
-    pub const ALL: [(&'static str, Self); 26] = [
+    pub const ALL: [(&'static str, Self); 27] = [
         ("kernels", Self::Kernels),
         ("classes", Self::Classes),
         ("phases", Self::Phases),
@@ -79,6 +81,7 @@ impl Table {
         ("energy", Self::Energy),
         ("counters", Self::Counters),
         ("verdicts", Self::Verdicts),
+        ("limits", Self::Limits),
         ("stalls", Self::Stalls),
         ("instructions", Self::Instructions),
         ("idle", Self::Idle),
@@ -114,6 +117,7 @@ impl Table {
             Self::Energy => "no energy was recorded: record with --energy",
             Self::Counters => "no counters were recorded: record with --counters",
             Self::Verdicts => "no counters were sampled by CUPTI: record with --counters",
+            Self::Limits => "no launch was measured: record with --limits",
             Self::Stalls => "no samples inside kernels were recorded: record with --stalls",
             Self::Instructions => "no instructions were recorded: record with --stalls, where nvdisasm is installed",
             Self::Idle => "no GPU worked, or GPU work was recorded only part of the time (--max-overhead, trace)",

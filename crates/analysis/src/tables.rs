@@ -12,7 +12,9 @@ use text::units::share;
 
 use crate::weighted::Weighted;
 use crate::{
-    Events, Flames, Table, View, classes, collectives, cpu, energy, names,
+    Events, Flames, Table, View, classes, collectives, cpu, energy,
+    limits::{self, KernelLimit},
+    names,
     occupancy::{self, ShapeOccupancy},
     phases::Phases,
     stalls::{self, StallInstruction, StallLine, Stalled},
@@ -50,6 +52,7 @@ impl Table {
             Self::Energy => energy(profile),
             Self::Counters => counters(profile),
             Self::Verdicts => verdicts(profile),
+            Self::Limits => limits(profile),
             Self::Stalls => stalls(profile),
             Self::Instructions => instructions(profile),
             Self::Idle => reasons::idle(profile),
@@ -373,6 +376,38 @@ fn verdicts(profile: &Profile) -> Rows {
             "issued",
         ],
         rows: verdicts::all(profile).into_iter().map(row).collect(),
+    }
+}
+
+/// Returns what limits each kernel at each line. A value that was not measured is empty.
+fn limits(profile: &Profile) -> Rows {
+    let row = |row: KernelLimit| {
+        let number = |value: Option<f64>| value.map_or_else(|| Cell::Text(String::new()), Cell::Number);
+        let mut cells =
+            vec![Cell::Ns(row.ns), Cell::Share(row.share), Cell::Count(row.runs), Cell::Count(row.measured)];
+        cells.extend([row.of_peak, row.sm_active, row.warps, row.tensor, row.dram, row.l2, row.l1].map(number));
+        cells.extend([row.threads, row.sectors].map(number));
+        cells.extend([row.limit.text().to_owned(), row.line, row.kernel, row.meaning].map(Cell::Text));
+        cells
+    };
+    let numbers = [
+        "ns",
+        "gpu_share",
+        "runs",
+        "measured",
+        "of_peak",
+        "sm_active",
+        "warps",
+        "tensor",
+        "dram",
+        "l2",
+        "l1",
+        "threads",
+        "sectors",
+    ];
+    Rows {
+        columns: numbers.into_iter().chain(["limit", "line", "kernel", "meaning"]).collect(),
+        rows: limits::all(profile).into_iter().map(row).collect(),
     }
 }
 

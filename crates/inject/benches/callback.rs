@@ -101,6 +101,7 @@ fn main() {
         enable_all_domains: None,
         finalize: None,
         pc_sampling: None,
+        range_profiler: None,
     };
     inject::start(pair[0], Found::Library(Box::new(cupti), "none".into()), 13000);
 

@@ -23,8 +23,8 @@ use crate::queue::QUEUE;
 use crate::sampling::Choice;
 use crate::totals::{ShardOf, TOTALS, add};
 use crate::{
-    calls, client, cost, counting, earlier_launches, gate, launches, lifecycle, nodes, nvtx, quirks, sampling, stalls,
-    sys, waits,
+    calls, client, cost, counting, earlier_launches, gate, launches, lifecycle, limits, nodes, nvtx, quirks, sampling,
+    stalls, sys, waits,
 };
 
 /// One more than the highest callback id in the tables.
@@ -82,6 +82,13 @@ struct Thread {
     /// The last launch that has returned, and how long it took. The next one reports it.
     returned: Cell<(u32, u64)>,
     shard: ShardOf,
+}
+
+impl Thread {
+    /// Whether the thread is in a call whose stack was taken.
+    fn is_stacked(&self) -> bool {
+        self.call.get() != 0 && self.stacked.get() && self.session.get() == lifecycle::session()
+    }
 }
 
 thread_local! {
@@ -149,6 +156,9 @@ unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -
         } else if nodes::instantiates(of, cbid) {
             // SAFETY: as below.
             nodes::on_instantiate(unsafe { &*data.cast::<CallbackData>() });
+        } else if of == domain::DRIVER && limits::are_wanted() {
+            // SAFETY: as below.
+            limits::on_capture(cbid, unsafe { &*data.cast::<CallbackData>() });
         }
         return false;
     }
@@ -159,7 +169,11 @@ unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -
     let data = unsafe { &*data.cast::<CallbackData>() };
     let id = u64::from(data.correlation_id);
     let call = (of << 16) | cbid;
-    THREAD.with(|thread| {
+    let measurable = limits::are_wanted() && of == domain::DRIVER && work == Work::Kernel as u8;
+    if measurable && data.site == site::EXIT {
+        limits::on_exit(data);
+    }
+    let marked = THREAD.with(|thread| {
         if data.site == site::ENTER {
             if thread.marked.get() != id {
                 thread.marked.set(id);
@@ -233,7 +247,11 @@ unsafe fn handle(callback: &Callback, of: u32, cbid: u32, data: *const c_void) -
             }
         }
         false
-    })
+    });
+    if measurable && data.site == site::ENTER && THREAD.with(Thread::is_stacked) {
+        limits::on_enter(cbid, data);
+    }
+    marked
 }
 
 /// Returns the count of a call that has one.
@@ -250,7 +268,12 @@ fn count(data: &CallbackData) -> Option<usize> {
 #[cold]
 fn on_resource(callback: &Callback, cbid: u32, data: &ResourceData) {
     if matches!(cbid, resource::CONTEXT_CREATED | resource::CONTEXT_DESTROY_STARTING) {
-        return lifecycle::guarded((), || stalls::on_context(cbid, data.context));
+        return lifecycle::guarded((), || {
+            if cbid == resource::CONTEXT_DESTROY_STARTING {
+                limits::on_context_destroyed(data.context);
+            }
+            stalls::on_context(cbid, data.context);
+        });
     }
     let launch = THREAD.with(|thread| {
         let within = thread.call.get() != 0 && thread.session.get() == lifecycle::session();

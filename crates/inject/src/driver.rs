@@ -17,6 +17,13 @@ fn libcuda() -> *mut c_void {
     unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), flags) }
 }
 
+/// Returns a function of the libcuda that the program has loaded; null if there is none.
+pub fn function(name: &CStr) -> *mut c_void {
+    let handle = libcuda();
+    // SAFETY: the handle is that of a loaded library, and the name ends in 0.
+    if handle.is_null() { handle } else { unsafe { libc::dlsym(handle, name.as_ptr()) } }
+}
+
 /// Returns the version from `cuDriverGetVersion`, 0 if unavailable. The driver need not be initialised.
 pub fn version() -> u32 {
     let handle = libcuda();

@@ -40,6 +40,11 @@ pub fn begin() {
     BEGAN.set(sys::now());
 }
 
+/// This time does not belong to the launch in progress.
+pub fn exclude(nanoseconds: u64) {
+    BEGAN.set(BEGAN.get() + nanoseconds);
+}
+
 /// Returns how long the launch took that ends now.
 pub fn end() -> u64 {
     sys::now().saturating_sub(BEGAN.get())

@@ -11,6 +11,7 @@
 //!            -> nodes -> queue                         the calls that created the nodes of graphs
 //!  CUPTI     -> buffers -> records -> names, queue     activity becomes messages in a bounded queue
 //!            -> cubins, stalls -> queue                samples of instructions, if requested
+//!            -> limits -> queue                        hardware counters of single launches, if requested
 //!  sender    -> socket                                 our only thread: flushes CUPTI, sends, counts, ends the session
 //!  cuInit    -> entry -> connect, start -> setup -> subscription, sender
 //!  others    -> client -> sender                     another client of CUPTI comes: the session pauses until it has left
@@ -58,6 +59,7 @@ mod launches_in_flight;
 mod library;
 pub mod lifecycle;
 mod limiter;
+mod limits;
 mod marker;
 mod names;
 mod nodes;

@@ -7,6 +7,8 @@ use std::ffi::CString;
 use std::sync::OnceLock;
 
 use cupti::pc_sampling::{Configure, GetData, GetReasonCount, GetReasons, RegisterIdentify, Switch};
+use cupti::pm_sampling;
+use cupti::range_profiler;
 use cupti::types::{
     ActivityFlushAll, ActivityGetNextRecord, ActivityGetNumDroppedRecords, ActivityRegisterCallbacks,
     ActivityRegisterTimestampCallback, ActivitySwitch, CuptiResult, EnableAllDomains, EnableCallback, EnableDomain,
@@ -45,6 +47,7 @@ pub struct Cupti {
     pub enable_all_domains: Option<EnableAllDomains>,
     pub finalize: Option<Finalize>,
     pub pc_sampling: Option<PcSampling>,
+    pub range_profiler: Option<RangeProfiler>,
 }
 
 /// The functions of PC sampling.
@@ -58,6 +61,32 @@ pub struct PcSampling {
     pub get_reason_count: GetReasonCount,
     pub get_reasons: GetReasons,
     pub register_identify: RegisterIdentify,
+}
+
+/// The functions of the range profiler. Absent before 12.6.
+#[derive(Clone, Copy)]
+#[allow(missing_docs, reason = "each is named after its function")]
+pub struct RangeProfiler {
+    pub initialize: pm_sampling::Call<pm_sampling::Initialize>,
+    pub chip_name: pm_sampling::Call<pm_sampling::ChipName>,
+    pub host_initialize: pm_sampling::Call<pm_sampling::HostInitialize>,
+    pub host_deinitialize: pm_sampling::Call<pm_sampling::HostDeinitialize>,
+    pub add_metrics: pm_sampling::Call<pm_sampling::AddMetrics>,
+    pub config_size: pm_sampling::Call<pm_sampling::ConfigSize>,
+    pub config_image: pm_sampling::Call<pm_sampling::ConfigImage>,
+    pub passes: pm_sampling::Call<pm_sampling::Passes>,
+    pub evaluate: pm_sampling::Call<pm_sampling::Evaluate>,
+    pub enable: pm_sampling::Call<range_profiler::Enable>,
+    pub disable: pm_sampling::Call<range_profiler::Switch>,
+    pub set_config: pm_sampling::Call<range_profiler::SetConfig>,
+    pub start: pm_sampling::Call<range_profiler::Switch>,
+    pub stop: pm_sampling::Call<range_profiler::Stop>,
+    pub push: pm_sampling::Call<range_profiler::Push>,
+    pub pop: pm_sampling::Call<range_profiler::Switch>,
+    pub decode: pm_sampling::Call<range_profiler::Decode>,
+    pub data_size: pm_sampling::Call<range_profiler::DataSize>,
+    pub data_initialize: pm_sampling::Call<range_profiler::DataInitialize>,
+    pub data_info: pm_sampling::Call<range_profiler::DataInfo>,
 }
 
 static CUPTI: OnceLock<Cupti> = OnceLock::new();
@@ -123,6 +152,7 @@ impl Cupti {
                 enable_all_domains: symbol(handle, c"cuptiEnableAllDomains"),
                 finalize: symbol(handle, c"cuptiFinalize"),
                 pc_sampling: PcSampling::bind(handle),
+                range_profiler: RangeProfiler::bind(handle),
             })
         }
     }
@@ -141,6 +171,37 @@ impl PcSampling {
                 get_reason_count: symbol(handle, c"cuptiPCSamplingGetNumStallReasons")?,
                 get_reasons: symbol(handle, c"cuptiPCSamplingGetStallReasons")?,
                 register_identify: symbol(handle, c"cuptiRegisterComputeCrcCallback")?,
+            })
+        }
+    }
+}
+
+impl RangeProfiler {
+    /// Looks up the functions; `None` if one is missing.
+    fn bind(handle: *mut c_void) -> Option<Self> {
+        // SAFETY: each function type is the one that CUPTI's headers declare for that name.
+        unsafe {
+            Some(Self {
+                initialize: symbol(handle, c"cuptiProfilerInitialize")?,
+                chip_name: symbol(handle, c"cuptiDeviceGetChipName")?,
+                host_initialize: symbol(handle, c"cuptiProfilerHostInitialize")?,
+                host_deinitialize: symbol(handle, c"cuptiProfilerHostDeinitialize")?,
+                add_metrics: symbol(handle, c"cuptiProfilerHostConfigAddMetrics")?,
+                config_size: symbol(handle, c"cuptiProfilerHostGetConfigImageSize")?,
+                config_image: symbol(handle, c"cuptiProfilerHostGetConfigImage")?,
+                passes: symbol(handle, c"cuptiProfilerHostGetNumOfPasses")?,
+                evaluate: symbol(handle, c"cuptiProfilerHostEvaluateToGpuValues")?,
+                enable: symbol(handle, c"cuptiRangeProfilerEnable")?,
+                disable: symbol(handle, c"cuptiRangeProfilerDisable")?,
+                set_config: symbol(handle, c"cuptiRangeProfilerSetConfig")?,
+                start: symbol(handle, c"cuptiRangeProfilerStart")?,
+                stop: symbol(handle, c"cuptiRangeProfilerStop")?,
+                push: symbol(handle, c"cuptiRangeProfilerPushRange")?,
+                pop: symbol(handle, c"cuptiRangeProfilerPopRange")?,
+                decode: symbol(handle, c"cuptiRangeProfilerDecodeData")?,
+                data_size: symbol(handle, c"cuptiRangeProfilerGetCounterDataSize")?,
+                data_initialize: symbol(handle, c"cuptiRangeProfilerCounterDataImageInitialize")?,
+                data_info: symbol(handle, c"cuptiRangeProfilerGetCounterDataInfo")?,
             })
         }
     }

@@ -13,10 +13,10 @@ use cupti::record::{self, graph_trace, kernel, memcpy, memcpy_peer, memset};
 use cupti::types::ActivityGetNextRecord;
 
 use crate::clock::Correction;
-use crate::earlier_launches;
 use crate::names::{NAMES_SEEN, Named};
 use crate::queue::QUEUE;
 use crate::totals::{TOTALS, add};
+use crate::{earlier_launches, limits};
 
 /// A whole graph is sent as a kernel of this name ([`wire::WHOLE_GRAPH`]).
 const WHOLE_GRAPH: &CStr = c"[CUDA graph]";
@@ -285,6 +285,8 @@ impl Batch {
         match decode(bytes) {
             None => self.tally.invalid += 1,
             Some(record) if record.is_from_before() => {}
+            // SAFETY: the caller guarantees the name.
+            Some(Record::Kernel(kernel, name)) if unsafe { limits::is_separator(kernel.correlation, name) } => {}
             Some(Record::Kernel(mut kernel, name)) => {
                 self.tally.kernels += 1;
                 self.correction.apply(&mut kernel.start, &mut kernel.end);

@@ -17,8 +17,8 @@ use crate::pauses::Pauses;
 use crate::queue::{Packet, QUEUE};
 use crate::totals::{self, TOTALS, add};
 use crate::{
-    buffers, calls, client, connect, cost, counting, driver, known_stacks, launches, library, lifecycle, quirks,
-    sampling, setup, stalls, subscription, sys, wakeup,
+    buffers, calls, client, connect, cost, counting, driver, known_stacks, launches, library, lifecycle, limits,
+    quirks, sampling, setup, stalls, subscription, sys, wakeup,
 };
 
 /// Time between two flushes. A killed process loses what completed since the last one.
@@ -216,6 +216,7 @@ impl Sender {
         let drained = self.drain();
         flush(1);
         stalls::step_aside();
+        limits::finish();
         if let Some(cupti) = library::cupti() {
             subscription::leave(cupti);
         }
@@ -230,6 +231,7 @@ impl Sender {
         if let Some(cupti) = library::cupti().filter(|_| client::is_recording()) {
             client::watch(cupti);
             stalls::tick();
+            limits::tick();
         }
         self.report_sampling();
         let totals = totals::snapshot();
@@ -358,6 +360,7 @@ impl Sender {
         self.send_queued(true, FOREVER)?;
         self.announce_devices(totals::launches(), FOREVER)?;
         stalls::finish();
+        limits::finish();
         flush(1);
         // From now on no further record is read; those that other threads are reading still count.
         lifecycle::end();

@@ -12,8 +12,8 @@ use crate::library::{self, Cupti};
 use crate::notices::Notices;
 use crate::queue::QUEUE;
 use crate::{
-    buffers, callbacks, calls, client, clock, gate, kinds, lifecycle, nodes, sampling, search, stalls, sys, totals,
-    wakeup,
+    buffers, callbacks, calls, client, clock, gate, kinds, lifecycle, limits, nodes, sampling, search, stalls, sys,
+    totals, wakeup,
 };
 
 static SUBSCRIBER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
@@ -64,6 +64,7 @@ pub fn subscribe(cupti: &Cupti, notices: &mut Notices) -> bool {
         unsafe { (cupti.enable_callback)(1, subscriber, domain, cbid) };
     }
     stalls::subscribe(cupti, subscriber, notices);
+    limits::subscribe(cupti, subscriber, notices);
     let borrowed = client::borrowed_resources();
     for cbid in (0..64).filter(|cbid| borrowed & (1 << cbid) != 0) {
         // SAFETY: the subscriber was just created.

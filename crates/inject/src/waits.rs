@@ -14,7 +14,7 @@ use cupti::ids::{WAIT_CALLS, WaitCall, result, site, sync_kind};
 
 use crate::queue::QUEUE;
 use crate::totals::{TOTALS, add};
-use crate::{clock, library, lifecycle, sys};
+use crate::{clock, library, lifecycle, limits, sys};
 
 thread_local! {
     /// The outermost wait of this thread (domain and callback id), its start and its session; 0 outside waits. The end of a
@@ -27,8 +27,11 @@ pub fn call(domain: u32, cbid: u32) -> Option<&'static WaitCall> {
     WAIT_CALLS.iter().find(|call| call.domain == domain && call.cbid == cbid)
 }
 
-/// Handles the entry and exit of a call. The driver's call within the runtime's is the same wait.
+/// Handles the entry and exit of a call. The driver's call within the runtime's is the same wait; within a launch, it is ours.
 pub fn on_call(call: &WaitCall, data: &CallbackData) {
+    if limits::is_inside() {
+        return;
+    }
     let number = (call.domain << 16) | call.cbid;
     WAIT.with(|wait| {
         let (outermost, start, session) = wait.get();

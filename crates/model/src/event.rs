@@ -12,6 +12,7 @@ mod energy;
 mod gpm;
 mod gpu;
 mod ids;
+mod limits;
 mod loss;
 mod memory;
 mod nvtx;
@@ -37,6 +38,7 @@ pub use gpu::{
     LaunchKind, NodeCopied, NodeCreated, NodeStack, Pause, Rank, Returned, Sampling, Session, Sync, Work,
 };
 pub use ids::{ProcessId, SessionId, StackId, Uuid};
+pub use limits::{KernelCounter, LimitTotals};
 pub use loss::{Loss, LossCause, Totals};
 pub use memory::{HeldMemory, MemoryHolder, Shutdown, Tensor, TensorFreed, Use};
 pub use nvtx::{Range, RangeName, RangedLaunch};
@@ -173,6 +175,10 @@ macro_rules! events {
                     session, samples, other_kernels, dropped, unsent, buffer_full, contexts, contexts_refused, buffer_bytes,
                     period, cubins_refused, memory_bytes or 0, serialised or false,
                 }
+                /// What a hardware counter counted for a launch.
+                120 = KernelCounter { session, correlation, metric, value } [of launch]
+                /// How launches were measured.
+                121 = LimitTotals { session, measured, disturbed, lost, captured, communication, took_ns } [key session]
                 /// A reading of a GPU's energy counter.
                 110 = Energy { gpu, time, millijoules } [at time]
                 /// What a GPU's performance monitor measured.

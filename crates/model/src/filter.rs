@@ -333,7 +333,7 @@ impl Parts {
             // These have no thread and no time.
             Event::Hits(e) => cpu && self.tids.is_none() && !self.is_range() && self.has_stack(e.stack),
             // Those of other launches do no harm.
-            Event::RangedLaunch(_) => true,
+            Event::RangedLaunch(_) | Event::KernelCounter(_) => true,
             other => match (other.launch(), other.thread()) {
                 (Some((session, correlation)), _) => self.launches.contains(session, correlation),
                 (None, Some(tid)) => {

@@ -23,6 +23,7 @@ mod devices;
 mod divide;
 mod energy;
 mod gpu;
+mod measured;
 mod ranks;
 mod spread;
 mod stalled;

@@ -18,6 +18,7 @@ pub mod histogram;
 pub mod idle;
 pub mod join;
 pub mod ledger;
+pub mod limits;
 pub mod memory;
 pub mod merge;
 mod nodes;

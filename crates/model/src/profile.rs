@@ -12,12 +12,13 @@ use crate::{
     counters::Counters,
     energy::GpuEnergy,
     event::{
-        CostProgram, Direction, Dump, End, Frame, FrameKind, LaunchKind, Mapping, Mode, NamedFrame, OwnCost, Pause,
-        ProcessId, Sampling, SessionCost, SessionId, StackId, Start, Uuid,
+        CostProgram, Direction, Dump, End, Frame, FrameKind, LaunchKind, LimitTotals, Mapping, Mode, NamedFrame,
+        OwnCost, Pause, ProcessId, Sampling, SessionCost, SessionId, StackId, Start, Uuid,
     },
     gpu_counters::CounterSum,
     idle::Idle,
     ledger::{self, Ledger},
+    limits::KernelLimits,
     memory::GpuMemory,
     ranges::Ranges,
     ranks::Ranks,
@@ -94,6 +95,10 @@ pub struct Profile {
     pub kernel_samples: FxHashMap<u32, KernelSamples>,
     /// How the samples were assigned.
     pub assigned: Assigned,
+    /// What hardware counters counted for single launches; empty unless that was requested.
+    pub limits: KernelLimits,
+    /// How launches were measured, by session.
+    pub limit_totals: BTreeMap<SessionId, LimitTotals>,
     /// Samples of instructions on GPUs; empty unless they were requested.
     pub stalls: Stalls,
     /// Time the host waited for the GPU in synchronising calls, and how often.

@@ -22,6 +22,7 @@ mod energy;
 mod explain;
 mod findings;
 mod latency;
+mod limits;
 mod live;
 mod memory;
 mod page;

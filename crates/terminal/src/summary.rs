@@ -37,6 +37,7 @@ pub(crate) fn render(summary: &Summary, timeline: Option<&Timeline>, colour: boo
     page.energy(summary);
     page.counters(summary);
     page.verdicts(summary);
+    page.limits(summary);
     page.stalls(summary);
     page.functions(summary);
     page.gpu_memory(&summary.memory);

@@ -136,7 +136,7 @@ pub struct Report {
     #[arg(long, value_name = "FORM", value_enum, default_value_t, requires = "brief")]
     pub format: Form,
     /// Print one table instead: kernels, classes, phases, paths, user-paths, lines, steps, functions, threads, streams, ranks,
-    /// collectives, copies, devices, occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls, requests
+    /// collectives, copies, devices, occupancy, energy, counters, verdicts, limits, stalls, instructions, idle, waits, memory, calls, requests
     /// or ledger.
     #[arg(long, value_name = "TABLE")]
     pub by: Option<Table>,
@@ -196,7 +196,7 @@ pub struct Export {
     #[arg(long)]
     pub unfold_recursion: bool,
     /// Write this table to .csv files: kernels, classes, phases, paths, user-paths, lines, steps, functions, threads, streams,
-    /// ranks, collectives, copies, devices, occupancy, energy, counters, verdicts, stalls, instructions, idle, waits, memory, calls,
+    /// ranks, collectives, copies, devices, occupancy, energy, counters, verdicts, limits, stalls, instructions, idle, waits, memory, calls,
     /// requests or ledger.
     #[arg(long, value_name = "TABLE")]
     pub table: Option<Table>,

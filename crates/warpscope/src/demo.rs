@@ -41,6 +41,7 @@ pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitC
         graph_level: false,
         nvtx: false,
         stalls: None,
+        limits: None,
         energy: false,
         counters: false,
         graph_stacks: args::GraphStacks::default(),

@@ -97,6 +97,7 @@ fn prepare(options: &args::Record, plan: Plan) -> anyhow::Result<(Option<Workspa
     injection.max_overhead = options.max_overhead;
     injection.graph_level = options.graph_level;
     injection.stalls = options.stalls;
+    injection.limits.clone_from(&options.limits);
     let other_nvtx = std::env::var_os(NVTX_LIBRARY).filter(|path| options.nvtx && !path.is_empty());
     injection.nvtx = options.nvtx && other_nvtx.is_none();
 

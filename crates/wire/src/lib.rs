@@ -68,6 +68,10 @@ pub const NVTX_VARIABLE: &str = "WARPSCOPE_NVTX";
 /// In the environment of a command whose kernels are sampled: [`StallSampling`].
 pub const STALLS_VARIABLE: &str = "WARPSCOPE_STALLS";
 
+/// In the environment of a command some of whose launches are measured with hardware counters: a part of the names of their
+/// kernels, empty for all.
+pub const LIMITS_VARIABLE: &str = "WARPSCOPE_LIMITS";
+
 /// What a [`Notice::NoStalls`] begins with if kernels are sampled, but not one at a time as requested.
 pub const NOT_SERIALISED: &str = "continuous";
 

@@ -278,6 +278,32 @@ messages! {
         operation: u8,
     }
 
+    /// What a hardware counter counted while a launch's kernel ran alone.
+    KernelCounter = 38 {
+        /// The correlation id of the launch.
+        correlation: u32,
+        /// The metric, a place in `cupti::limits::METRICS`.
+        metric: u8,
+        /// Its value, the bits of an `f64`.
+        value: u64,
+    }
+
+    /// How launches were measured; each message replaces the last.
+    LimitTotals = 39 {
+        /// Launches that were measured.
+        measured: u64,
+        /// Measured launches that did not run alone: nothing is sent of them.
+        disturbed: u64,
+        /// Measured launches whose values CUPTI did not return.
+        lost: u64,
+        /// Launches that were not measured because their stream was being captured.
+        captured: u64,
+        /// Launches of communication kernels, which are never measured.
+        communication: u64,
+        /// Time that all this took in the program's threads, in nanoseconds.
+        took: u64,
+    }
+
     /// Samples of an instruction with a stall reason, since the last message for the same.
     StallSamples = 33 {
         /// The number of its cubin.

@@ -70,13 +70,23 @@ pub enum Notice {
     Library = 5,
     /// Kernels cannot be sampled: the text is the number of the error, then the call and the error.
     NoStalls = 6,
+    /// Launches cannot be measured: the text is the number of the error, then the call and the error.
+    NoLimits = 7,
 }
 
 impl Notice {
     pub(crate) fn from_code(code: u32) -> Option<Self> {
-        [Self::NoCupti, Self::OtherSubscriber, Self::CuptiFailed, Self::ForeignClock, Self::Library, Self::NoStalls]
-            .into_iter()
-            .find(|n| *n as u32 == code)
+        [
+            Self::NoCupti,
+            Self::OtherSubscriber,
+            Self::CuptiFailed,
+            Self::ForeignClock,
+            Self::Library,
+            Self::NoStalls,
+            Self::NoLimits,
+        ]
+        .into_iter()
+        .find(|n| *n as u32 == code)
     }
 }
 

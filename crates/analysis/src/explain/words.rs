@@ -398,6 +398,7 @@ pub(super) fn table(name: &'static str, table: Table) -> Entry {
         Table::Energy => "Energy by user code and kernel, and that of idle time.",
         Table::Counters => "Metrics of the counters of GPUs.",
         Table::Verdicts => "What limits each kernel, by counters.",
+        Table::Limits => "What limits each kernel at each line of code, by counters of single launches.",
         Table::Stalls => "Source lines of kernels by GPU time, and why their warps waited.",
         Table::Instructions => "Instructions of kernels by GPU time, and why their warps waited.",
         Table::Idle => "Why GPUs were idle, by line and cause.",
@@ -413,6 +414,7 @@ pub(super) fn table(name: &'static str, table: Table) -> Entry {
         Table::Functions => "CPU samples.",
         Table::Stalls | Table::Instructions => "Samples of warps (record --stalls).",
         Table::Counters | Table::Verdicts => "Counters of the GPU (record --counters).",
+        Table::Limits => "Counters of single launches (record --limits), scaled by the kernels' exact times.",
         Table::Energy => "NVML's energy counter (record --energy).",
         Table::Waits => "Reports of the scheduler (record --off-cpu); waits for the GPU by CUPTI's callbacks.",
         Table::Memory => "Calls that allocate and free (record --memory).",
@@ -421,7 +423,9 @@ pub(super) fn table(name: &'static str, table: Table) -> Entry {
         _ => "CUPTI's time stamps, joined to launches; CPU times by samples.",
     };
     let exact = match table {
-        Table::Functions | Table::Stalls | Table::Instructions | Table::Counters | Table::Verdicts => "Statistical.",
+        Table::Functions | Table::Stalls | Table::Instructions | Table::Counters | Table::Verdicts | Table::Limits => {
+            "Statistical."
+        }
         Table::Lines | Table::Threads | Table::Idle => "GPU times are exact, CPU times are sampled.",
         Table::Phases | Table::Classes => "Times are exact; the names of kernels and functions decide the row.",
         _ => "Exact, but for what the ledger counts as lost.",

@@ -23,6 +23,7 @@ use crate::{
     energy::EnergySummary,
     findings::Finding,
     idle::DeviceIdle,
+    limits::LimitSummary,
     memory::DeviceMemory,
     occupancy::ShapeOccupancy,
     stalls::StallSummary,
@@ -99,6 +100,9 @@ pub struct Summary {
     /// What limits each kernel, by PM sampling; absent without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernels_by_counters: Option<VerdictSummary>,
+    /// What limits each kernel at each line, by counters of single launches; absent without `--limits`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<LimitSummary>,
     /// Where the warps of kernels were and why they waited; absent without `--stalls`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stalls: Option<StallSummary>,

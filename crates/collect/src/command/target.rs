@@ -33,6 +33,8 @@ pub struct Injection {
     pub nvtx: bool,
     /// Kernels are sampled.
     pub stalls: Option<StallSampling>,
+    /// Launches are measured: a part of the names of their kernels.
+    pub limits: Option<String>,
     /// The directory of the simulated GPU's libraries.
     pub simulator: Option<PathBuf>,
     /// The injected library reports API calls.
@@ -51,6 +53,9 @@ impl Injection {
         }
         if let Some(sampling) = self.stalls {
             variables.push((wire::STALLS_VARIABLE, sampling.to_string()));
+        }
+        if let Some(kernels) = &self.limits {
+            variables.push((wire::LIMITS_VARIABLE, kernels.clone()));
         }
         if let Some(percent) = self.max_overhead {
             variables.push((wire::MAX_OVERHEAD_VARIABLE, percent.to_string()));

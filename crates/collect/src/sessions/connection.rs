@@ -9,8 +9,9 @@ use std::{
 use cuda::occupancy::Limits;
 use model::event::{
     self, Activity, Captured, Communicator, CommunicatorCall, Counted, DeviceIdentity, Direction, Event, Failed,
-    GraphDestroyed, KernelName, Launch, LaunchKind, LossCause, NodeCopied, NodeCreated, Note, Operation, Pause,
-    ProcessId, Range, RangeName, RangedLaunch, Rank, Sampling, SessionCost, SessionId, StackId, Totals, Uuid, Work,
+    GraphDestroyed, KernelCounter, KernelName, Launch, LaunchKind, LimitTotals, LossCause, NodeCopied, NodeCreated,
+    Note, Operation, Pause, ProcessId, Range, RangeName, RangedLaunch, Rank, Sampling, SessionCost, SessionId, StackId,
+    Totals, Uuid, Work,
 };
 use wire::{Message, Notice};
 
@@ -232,6 +233,21 @@ impl Connection {
                 start: self.time(s.start),
                 end: self.time(s.end),
             }),
+            Message::KernelCounter(c) => Event::KernelCounter(KernelCounter {
+                session,
+                correlation: c.correlation,
+                metric: c.metric.into(),
+                value: c.value,
+            }),
+            Message::LimitTotals(t) => Event::LimitTotals(LimitTotals {
+                session,
+                measured: t.measured,
+                disturbed: t.disturbed,
+                lost: t.lost,
+                captured: t.captured,
+                communication: t.communication,
+                took_ns: t.took,
+            }),
             Message::Failed(f) => Event::Failed(Failed { session, correlation: f.correlation, code: f.code }),
             Message::Empty(e) => Event::Empty(event::Empty { session, correlation: e.correlation }),
             Message::Captured(c) => Event::Captured(Captured { session, correlation: c.correlation }),
@@ -379,6 +395,26 @@ fn identity(id: wire::DeviceId) -> DeviceIdentity {
     DeviceIdentity { uuid: Uuid(id.uuid), gpu: Uuid(id.gpu), pci: id.pci, machine_index: None, limits }
 }
 
+/// Explains why launches could not be measured. The text is the number of an error, then the call and the error.
+fn limits_sentence(pid: u32, words: &str) -> String {
+    let (code, words) = words.split_once(' ').unwrap_or(("", words));
+    let remedy = match code {
+        "35" | "40" => {
+            "reading the GPU's counters needs permission: run the command as root (--as-root under sudo), or load the nvidia \
+             module with NVreg_RestrictProfilingToAdminUsers=0"
+        }
+        "26" => {
+            "another tool uses the GPU's counters: stop it (ncu, Nsight Systems, or DCGM with `dcgmi profile --pause`) and \
+             record again"
+        }
+        "43" => "a partitioned GPU (MIG) cannot be measured",
+        _ => {
+            "measuring needs CUPTI 12.6 or later with libnvperf_host.so beside it, and a GPU that its range profiler supports"
+        }
+    };
+    format!("launches of process {pid} were not measured: {remedy} ({words})")
+}
+
 /// Explains a notice to the user.
 fn sentence(notice: Notice, pid: u32, words: &str) -> String {
     match notice {
@@ -386,6 +422,7 @@ fn sentence(notice: Notice, pid: u32, words: &str) -> String {
             "no GPU activity from process {pid}: libcupti was not found ({words}); install the CUDA toolkit's CUPTI or the Python package nvidia-cuda-cupti, or set WARPSCOPE_CUPTI to the library's path"
         ),
         Notice::NoStalls => stalls::sentence(pid, words),
+        Notice::NoLimits => limits_sentence(pid, words),
         Notice::OtherSubscriber => format!(
             "process {pid}: another client uses CUPTI (error 39: {words}); GPU activity is recorded once it has unsubscribed"
         ),

@@ -219,7 +219,7 @@ impl Lines<'_> {
             Event::Session(e) => {
                 line!(self, "session", session: e.id, pid: self.pid(e.process), process: e.process, cupti: e.cupti, driver: e.driver)
             }
-            Event::RangeName(_) | Event::RangedLaunch(_) => Ok(()),
+            Event::RangeName(_) | Event::RangedLaunch(_) | Event::LimitTotals(_) => Ok(()),
             Event::Range(e) => {
                 let ranges = &self.profile.ranges;
                 let number = ranges.number(e.session, e.path);
@@ -339,6 +339,15 @@ impl Lines<'_> {
                     reason: stalls.reason(e.at.session, e.reason), count: e.count,
                 )
             }
+            // An announcement has no value.
+            Event::KernelCounter(e) if view.gpu && e.metric != model::limits::ANNOUNCED => {
+                let name = model::limits::METRICS.get(e.metric as usize).copied().unwrap_or("unknown");
+                line!(
+                    self, "kernelcounter", pid: self.session_pid(e.session), session: e.session, correlation: e.correlation,
+                    metric: name, value: f64::from_bits(e.value),
+                )
+            }
+            Event::KernelCounter(_) => Ok(()),
             Event::StallReason(_) | Event::StallSamples(_) | Event::StallLines(_) | Event::SourceText(_) => Ok(()),
             Event::StallTotals(_) | Event::InstructionText(_) => Ok(()),
             Event::Energy(e) if view.gpu => {

@@ -212,6 +212,7 @@ pub fn functions() -> Cupti {
         enable_domain: None,
         get_callback_name: None,
         pc_sampling: None,
+        range_profiler: None,
         enable_all_domains: None,
         finalize: None,
     }

@@ -135,6 +135,10 @@ impl Fold {
             Event::StallTotals(totals) => {
                 profile.stalls.totals.insert(totals.session, *totals);
             }
+            Event::KernelCounter(counter) => self.gpu.measured.counted(counter),
+            Event::LimitTotals(totals) => {
+                profile.limit_totals.insert(totals.session, *totals);
+            }
             Event::Failed(_) | Event::Captured(_) | Event::Empty(_) => self.causes.note(event),
             Event::NodeCreated(_) | Event::NodeStack(_) | Event::NodeCopied(_) | Event::GraphDestroyed(_) => {
                 self.causes.note(event);

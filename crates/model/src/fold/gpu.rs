@@ -12,6 +12,7 @@ use super::{
     counter_samples::CounterSamples,
     devices::Devices,
     energy::Meters,
+    measured::MeasuredLaunches,
     ranks::RankWork,
     stalled::StalledLaunches,
 };
@@ -24,6 +25,7 @@ use crate::{
     },
     gpu_counters::CounterSums,
     ledger::Ledger,
+    limits::LimitKey,
     profile::{GpuKey, GpuWeight, KernelText, OTHER_DEVICE, Profile, What},
     ranges::RangedLaunches,
     ranks::is_communication,
@@ -150,6 +152,8 @@ pub struct GpuTime {
     pub ranged: RangedLaunches,
     /// The launches of samples, if kernels are serialised.
     pub stalled: StalledLaunches,
+    /// Launches that were measured with hardware counters.
+    pub measured: MeasuredLaunches,
     /// The work of each rank.
     pub ranks: RankWork,
     /// What communicators did.
@@ -252,6 +256,9 @@ impl GpuTime {
         {
             self.evidence.first_use(launch);
         }
+        if !self.measured.is_empty() {
+            self.add_measured(joined, process, device, what);
+        }
         if what.kernel().is_some_and(|kernel| self.names.communicates(kernel)) {
             self.communication.ran(joined);
         }
@@ -291,6 +298,25 @@ impl GpuTime {
         if let Some(launch) = launch.filter(|launch| launch.kind == LaunchKind::Graph || launch.rate > 0) {
             self.add_launched(key, launch, &work);
         }
+    }
+
+    /// Notes the kernel of a launch that was measured.
+    #[cold]
+    fn add_measured(&mut self, joined: &Joined<'_>, process: ProcessId, device: u32, what: What) {
+        let &Joined { launch, activity, .. } = joined;
+        let (What::Kernel(kernel), Work::Kernel { grid, block, registers, shared_memory, .. }) = (what, activity.work)
+        else {
+            return;
+        };
+        let Some(launch) = launch else { return };
+        let key = || LimitKey {
+            process,
+            stack: launch.stack,
+            kernel,
+            device,
+            shape: Shape::of(grid, block, registers, shared_memory),
+        };
+        self.measured.ran((activity.session, activity.correlation), key, activity.duration());
     }
 
     /// Adds a copy from or to memory that is not pinned.
@@ -425,6 +451,9 @@ impl GpuTime {
         for (((slot, kernel), shape), weight) in self.shapes.drain() {
             profile.shapes.entry((number(slot), kernel)).or_default().insert(shape, weight);
         }
+        let measured = std::mem::take(&mut self.measured).finish();
+        profile.limits =
+            measured.into_iter().map(|(key, sum)| (LimitKey { device: number(key.device), ..key }, sum)).collect();
         let changed = numbers.iter().zip(0..).any(|(number, slot)| *number != slot);
         if changed {
             for sums in [&mut self.weights, &mut self.stands_for, &mut self.graphs] {

@@ -185,6 +185,15 @@ pub struct Record {
     /// 100 ms, without verdicts. Cannot be combined with --stalls, which uses the same hardware.
     #[arg(long, conflicts_with_all = ["cpu_only", "events_only", "no_inject", "stalls"])]
     pub counters: bool,
+    /// Measure single launches with hardware counters, and report what limits each kernel at each line.
+    ///
+    /// Measure single launches with hardware counters, and report what limits each kernel at each line of code: which pipe, DRAM,
+    /// a cache, latency, occupancy or the grid. Launches run once and are not replayed; of each kernel and size the 1st, 8th,
+    /// 64th ... is measured while all else waits. KERNELS is a part of the names of the kernels to measure. Takes 8 % of the
+    /// time at most, and 1 second at the start. Needs CUPTI 12.6 or later, and root or permission to use the GPU's counters.
+    #[arg(long, value_name = "KERNELS", num_args = 0..=1, require_equals = true, default_missing_value = "",
+        conflicts_with_all = ["cpu_only", "events_only", "no_inject", "stalls", "counters"])]
+    pub limits: Option<String>,
     /// Show graphs under the code that captured or launched them.
     ///
     /// Show the work of CUDA graphs under the code that captured it (capture) or that launched the graph (launch).
