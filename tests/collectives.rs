@@ -151,21 +151,3 @@ fn unknown_communicators_are_assumed() {
     assert_eq!(report["communication"]["assumed"], Value::Bool(true));
     assert!(report.get("collectives").is_none());
 }
-
-/// Check that a rank that is late is named with what it did instead: by samples if it computes, by its waits if it sleeps.
-#[test]
-fn late_ranks_are_explained() {
-    const LATE: u64 = 20_000_000;
-    for (form, options, reason) in [("busy", "-F 499", Value::Null), ("asleep", "--off-cpu", "[sleeping]".into())] {
-        let scene = Scene::new();
-        let report = record(&scene, options, form);
-        let late = &report["waits"][0];
-        assert_eq!(number(late, "rank"), 1, "{form}: {late}");
-        let (host, instead) = (number(late, "host_ns"), &late["instead"][0]);
-        assert!(host > ROUNDS * LATE * 3 / 4, "{form}: {late}");
-        assert_eq!((&instead["place"]["frame"], &instead["reason"]), (&"load_batch".into(), &reason), "{form}: {late}");
-        assert!(number(instead, "ns") * 2 > ROUNDS * LATE, "{form}: {late}");
-        let text = Ended::of(&mut scene.warpscope(&["report", "x.wscope"])).exits(0);
-        assert!(text.out().contains("it was late by") && text.out().contains("in load_batch"), "{}", text.out());
-    }
-}

@@ -52,6 +52,50 @@ scenarios! {
     .says(says("gpu-idle").words(&["GPUs 0 to 2 idle", "% wait_for_ranks"]))
     .says(idle("compute").of(3, 3).words(&["GPU 3 idle"]));
 
+    /// The same, and the ranks communicate: the rank for which the others wait, and its line, are named.
+    a_late_rank_that_computes => reducing(|rank, _| if rank == 3 { "compute:12000" } else { "" })
+        .says(says("gpu-idle").words(&["GPUs 0 to 2 idle", "% wait_for_ranks"]))
+        .says(idle("compute").of(3, 3).words(&["GPU 3 idle"]))
+        .says(says("late-rank").words(&["rank 3 is late in", "all_reduce", "% compute"]).at("compute").takes("compute"))
+        .never(&["in turn", "rank 0", "rank 1", "rank 2"]);
+
+    /// It sleeps.
+    a_late_rank_that_sleeps => reducing(|rank, _| if rank == 1 { "nap:12000" } else { "" })
+        .says(says("gpu-idle").words(&["GPUs 0, 2 and 3 idle", "% wait_for_ranks"]))
+        .says(idle("nap").of(1, 1).words(&["GPU 1 idle"]))
+        .says(says("late-rank").words(&["rank 1 is late in", "% nap [sleeping]"]).at("nap").takes("nap"))
+        .never(&["in turn", "rank 0", "rank 2", "rank 3"]), late_in_the_summary;
+
+    /// Its GPU works longer than the others.
+    a_late_rank_with_a_slow_gpu => reducing(|rank, _| if rank == 2 { "kernel:extra" } else { "" })
+        .says(says("gpu-idle").words(&["GPUs 0, 1 and 3 idle", "% wait_for_ranks"]))
+        .says(says("late-rank").words(&["rank 2 is late in", "% on its GPU, where extra runs"]))
+        .never(&["in turn"]);
+
+    /// Each rank is late in turn.
+    ranks_that_are_late_in_turn => reducing(|rank, step| if step % 4 == rank { "nap:16000" } else { "" })
+        .says(says("gpu-idle").words(&["GPUs 0 to 3 idle"]))
+        .says(says("late-rank").words(&["ranks are late in turn"]))
+        .never(&["is late in"]);
+
+    /// One rank gathers what the others reduce.
+    a_mismatch => Scenario::of((0..4).map(|rank| {
+        let odd = if rank == 1 { "gather" } else { "reduce" };
+        format!("rank:{rank} together 6( kernel:work reduce:4096 ) {odd}:4096 6( kernel:work reduce:4096 ) sync together")
+    }))
+    .sim("kernel_ns=20ms")
+    .says(says("collective-mismatch").words(&["rank 1 calls all_gather", "call all_reduce"]).at("launch"))
+    .unsteady();
+
+    /// One rank leaves before the last operation of the others.
+    a_missing_rank => Scenario::of((0..4).map(|rank| {
+        let last = if rank == 2 { "" } else { "kernel:work reduce:4096" };
+        format!("rank:{rank} together 12( kernel:work reduce:4096 ) {last} sync together")
+    }))
+    .sim("kernel_ns=20ms")
+    .says(says("missing-member").words(&["rank 2 called nothing after call 11", "rank 0 and 2 more called all_reduce"]).at("launch"))
+    .unsteady();
+
     /// One GPU has four times as much to do as the other.
     an_uneven_load => Scenario::of(["device:0 16( kernel:work ) sync", "device:1 16( kernel:short ) sync"])
         .sim("kernel[work]=20ms,kernel[short]=5ms")
@@ -69,6 +113,26 @@ scenarios! {
         .sim("kernel_ns=20ms")
         .options("--memory")
         .says(says("memory-peak").at("weights").words(&["peaks at 144 MiB", "67 % allocated by weights"]));
+}
+
+/// Four ranks that compute and reduce in each of 16 steps, before which some do something else.
+pub fn reducing(before: impl Fn(u64, u64) -> &'static str) -> Scenario {
+    let script = |rank| {
+        let steps = (0..16).map(|step| format!("{} kernel:work reduce:1048576 sync together", before(rank, step)));
+        format!("rank:{rank} together kernel:work reduce:1048576 sync together {}", steps.collect::<Vec<_>>().join(" "))
+    };
+    Scenario::of((0..4).map(script)).sim("kernel[nccl*]=30ms,kernel[extra]=12ms,kernel_ns=10ms").options("--off-cpu")
+}
+
+/// Check that the summary says for whom others waited, and what the late one did.
+fn late_in_the_summary(Recorded { scene, report, .. }: Recorded) {
+    let late = &report["waits"][0];
+    let (host, gpu, instead) = (number(late, "host_ns"), number(late, "gpu_ns"), &late["instead"][0]);
+    assert!(number(late, "rank") == 1 && host > 9 * gpu && host < number(late, "waited_ns"), "{late}");
+    assert_eq!((&instead["place"]["frame"], &instead["reason"]), (&"nap".into(), &"[sleeping]".into()), "{late}");
+    assert!(10 * number(instead, "ns") > 8 * host, "{late}");
+    let text = Ended::of(&mut scene.warpscope(&["report", "x.wscope"])).exits(0).out().to_owned();
+    assert!(text.contains("it was late itself by") && text.contains("in nap [sleeping]"), "{text}");
 }
 
 /// Check that ranks are in the order of their numbers, and not of these as text.

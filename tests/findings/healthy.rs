@@ -1,6 +1,6 @@
 //! Programs that keep their GPU busy, or whose GPU is idle for too short a time to matter: nothing must be said.
 
-use super::scenario::Scenario;
+use super::{devices::reducing, scenario::Scenario};
 
 scenarios! {
     /// Kernels of 20 ms, all of them queued.
@@ -41,6 +41,9 @@ scenarios! {
     /// Ranks that start together and do the same.
     ranks_that_are_alike => Scenario::of((0..4).map(|rank| format!("rank:{rank} together 12( kernel:work ) sync together")))
         .sim("kernel_ns=30ms");
+
+    /// The same, and they communicate.
+    ranks_that_communicate_alike => reducing(|_, _| "");
 
     /// The same by the threads of one process.
     gpus_that_are_alike =>

@@ -6,21 +6,24 @@ use super::report::{findings, json, text};
 use crate::support::{Ended, Scene, scene::number};
 
 /// Kinds of findings that need everything that happened: a part of a recording cannot have them.
-const OF_THE_WHOLE: [&str; 9] = [
+const OF_THE_WHOLE: [&str; 12] = [
     "gpu-idle",
     "start",
     "launch-bound",
     "synchronization",
     "copies-alone",
     "imbalance",
+    "late-rank",
+    "collective-mismatch",
+    "missing-member",
     "memory-bound",
     "latency-bound",
     "too-small",
 ];
 
-/// Kinds of findings that a time range cannot have: those of the counters of whole GPUs, and of memory, which may have been
-/// allocated before.
-pub const NOT_IN_RANGES: [&str; 4] = ["memory-bound", "latency-bound", "too-small", "memory-peak"];
+/// Kinds of findings that a time range cannot have: those of the counters of whole GPUs, of memory, which may have been
+/// allocated before, and of calls that may have been made after it.
+pub const NOT_IN_RANGES: [&str; 5] = ["memory-bound", "latency-bound", "too-small", "memory-peak", "missing-member"];
 
 /// What the report of a part has from the whole.
 const FACTS: [&str; 8] =

@@ -20,6 +20,7 @@
  *   read  write        waits for a byte from a pipe, and writes one
  *   weights:MIB  buffers:MIB  free     allocates memory on the GPU, in a function of that name, and frees what was last allocated
  *   together     waits until all ranks are there
+ *   reduce:BYTES  gather:BYTES     calls an operation of all ranks, as NCCL does, whose kernel takes as long as any other
  *   pool         waits until the main thread has ended, as a thread of OpenBLAS waits for work;  pool:N  as `take:N`
  *   mark:NAME    notes the time
  *
@@ -36,6 +37,7 @@
 #include <unistd.h>
 
 #include "cuda.h"
+#include "nccl.h"
 
 typedef struct {
     dim3 grid, block;
@@ -52,7 +54,7 @@ enum { MOST_BYTES = 1 << 24, POSTS = 8, HELD = 7, EVENTS = 4, NOTES = 1 << 16, T
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER, held = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static pthread_barrier_t *ranks;
-static int posts[POSTS], ended, ends[2];
+static int posts[POSTS], ended, ends[2], own_rank, rank_count;
 
 struct thread {
     const char *script;
@@ -190,6 +192,18 @@ __attribute__((noinline)) static void launch(struct thread *thread, const char *
     else
         check(cuLaunchKernel(function, thread->grid, 1, 1, thread->block, 1, 1, thread->shared, thread->stream, NULL, NULL));
 }
+static void communicate(struct thread *thread, int operation, long bytes, const char *kernel) {
+    enum { ALL = 1000 };
+    if (!domain) {
+        begin_nvtx();
+        describe(INIT, ALL, rank_count, own_rank);
+    }
+    call(operation, ALL, bytes, 0);
+    launch(thread, kernel, 0);
+}
+STEP reduce(struct thread *thread, long bytes) { communicate(thread, ALL_REDUCE, bytes, "ncclDevKernel_AllReduce_Sum_f32_RING_LL"); }
+STEP gather(struct thread *thread, long bytes) { communicate(thread, ALL_GATHER, bytes, "ncclDevKernel_AllGather_RING_LL"); }
+
 STEP launch_tiny(struct thread *thread, long kernels) {
     CUfunction function;
     check(cuModuleGetFunction(&function, thread->module, "tiny"));
@@ -244,6 +258,8 @@ static const struct {
     {"tiny", "launch_tiny", launch_tiny},
     {"capture", "capture", capture},
     {"replay", "replay", replay},
+    {"reduce", "reduce", reduce},
+    {"gather", "gather", gather},
 };
 enum { STEPS = sizeof steps / sizeof *steps, HOST_STEPS = 12 };
 
@@ -298,10 +314,12 @@ static void *run(void *argument) {
     return NULL;
 }
 
-static void run_rank(const char *script) {
+static void run_rank(int rank, int ranks, const char *script) {
     char word[TEXT];
     int length;
     struct thread thread = {0};
+    own_rank = rank;
+    rank_count = ranks;
     sscanf(script, " %63s%n", word, &length);
     setenv("RANK", word + 5, 1);
     setenv("CUDA_VISIBLE_DEVICES", word + 5, 1);
@@ -319,7 +337,7 @@ static int run_ranks(int count, char **scripts) {
     check(ranks == MAP_FAILED || pthread_barrierattr_init(&shared));
     check(pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED) || pthread_barrier_init(ranks, &shared, count));
     for (int n = 0; n < count; n++)
-        if (fork() == 0) run_rank(scripts[n]);
+        if (fork() == 0) run_rank(n, count, scripts[n]);
     for (int status; wait(&status) > 0;)
         if (status) return 1;
     return 0;

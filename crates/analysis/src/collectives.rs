@@ -2,6 +2,7 @@
 //!
 //! Known from the communicators' own numbers ([`model::communication`]): exact on one host, where all clocks are one.
 
+mod delays;
 mod reasons;
 
 use std::collections::BTreeMap;
@@ -13,7 +14,10 @@ use model::{
 };
 use serde::Serialize;
 
-pub use self::reasons::find as reasons;
+pub use self::{
+    delays::{Delay, Delays, find as delays},
+    reasons::find as reasons,
+};
 use crate::{
     user_code::{Place, UserCode},
     waits,
@@ -45,6 +49,9 @@ pub struct Collective {
 /// A process that made others wait.
 #[derive(Clone, Debug, Serialize)]
 pub struct Late {
+    /// Its CUDA process.
+    #[serde(skip)]
+    pub session: SessionId,
     /// Its rank, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
@@ -56,11 +63,11 @@ pub struct Late {
     pub of: u64,
     /// The time that the others waited for it, added up over them.
     pub waited_ns: u64,
-    /// The time in which at least one of them waited, before it launched.
+    /// The time by which it delayed collective operations itself, and its GPU had been idle.
     pub host_ns: u64,
-    /// And the rest, when it had launched.
+    /// And the rest, when its GPU had been busy.
     pub gpu_ns: u64,
-    /// What its thread did before it launched, the longest first. Absent if nothing is known.
+    /// What its thread did while its GPU was idle, the longest first. Absent if nothing is known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub instead: Vec<Instead>,
 }
@@ -139,20 +146,31 @@ pub fn late(profile: &Profile, code: &UserCode<'_>) -> Vec<Late> {
             *ns = ns.saturating_add(caused);
         }
     }
-    let ranks =
-        |session| profile.ranks.all.iter().find(|(_, info)| info.sessions.contains(&session)).map(|(rank, _)| *rank);
     let row = |(session, (count, of, waited_ns)): (SessionId, (u64, u64, u64))| {
         let info = profile.sessions.get(&session);
-        let process = info.and_then(|info| profile.processes.get(&info.process));
-        let (rank, pid) = (ranks(session), process.map_or(0, |process| process.pid));
+        let (rank, pid) = rank_and_pid(profile, session);
         let reasons = all.reasons.get(&session);
         let instead = info.zip(reasons).map(|(info, reasons)| instead(profile, code, info.process, reasons));
         let (host_ns, gpu_ns) = reasons.map_or((0, 0), |reasons| (reasons.host_ns, reasons.gpu_ns));
-        Late { rank, pid, count, of, waited_ns, host_ns, gpu_ns, instead: instead.unwrap_or_default() }
+        Late { session, rank, pid, count, of, waited_ns, host_ns, gpu_ns, instead: instead.unwrap_or_default() }
     };
     let mut rows: Vec<Late> = sums.into_iter().filter(|(_, (.., ns))| *ns > 0).map(row).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.waited_ns));
     rows
+}
+
+fn rank_and_pid(profile: &Profile, session: SessionId) -> (Option<u32>, u32) {
+    let rank = profile.ranks.all.iter().find(|(_, info)| info.sessions.contains(&session)).map(|(rank, _)| *rank);
+    let process = profile.sessions.get(&session).and_then(|info| profile.processes.get(&info.process));
+    (rank, process.map_or(0, |process| process.pid))
+}
+
+/// Names a CUDA process: `rank 5`, or `process 4711`.
+pub fn who(profile: &Profile, session: SessionId) -> String {
+    match rank_and_pid(profile, session) {
+        (Some(rank), _) => format!("rank {rank}"),
+        (None, pid) => format!("process {pid}"),
+    }
 }
 
 /// Returns what a thread did while others waited for it, by line of user code.

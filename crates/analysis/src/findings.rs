@@ -4,6 +4,7 @@
 //! a finding, add a [`Kind`] and a rule, and call the rule in [`findings`].
 
 mod advice;
+mod communication;
 mod copies;
 mod devices;
 mod finding;
@@ -22,7 +23,9 @@ use model::profile::Profile;
 
 use self::advice::Setting;
 pub use self::finding::{Evidence, Finding, Gain, Kind, Severity, Unit};
-use crate::{idle::DeviceIdle, memory::DeviceMemory, occupancy::ShapeOccupancy, user_code::UserCode};
+use crate::{
+    collectives::Late, idle::DeviceIdle, memory::DeviceMemory, occupancy::ShapeOccupancy, user_code::UserCode,
+};
 
 /// The maximum number of findings: a reader acts on the first ones.
 const MAX: usize = 8;
@@ -35,6 +38,7 @@ pub fn findings(
     idle: &[DeviceIdle],
     memory: &[DeviceMemory],
     shapes: &[ShapeOccupancy],
+    late: &[Late],
 ) -> Vec<Finding> {
     // A trace explains single calls, and has its own report.
     if profile.is_trace() {
@@ -50,6 +54,7 @@ pub fn findings(
         all.extend(launches::waits(profile, code, idle, setting));
         all.extend(copies::alone(profile, code, idle, setting));
         all.extend(devices::imbalance(profile, idle));
+        all.extend(communication::late(profile, late, setting));
         all.extend(verdicts::limited(profile, code, setting));
     }
     all.extend(copies::pageable(profile, code, idle, setting));
@@ -62,6 +67,13 @@ pub fn findings(
     // Of equal gains, why a GPU is idle comes first: other findings are often parts of the answer.
     all.sort_by_key(|finding: &Finding| (Reverse(finding.gain.map(|gain| gain.ns)), finding.kind != Kind::GpuIdle));
     all.truncate(MAX);
+    // A program whose ranks do not agree is wrong or stands still: that comes before what it could gain.
+    if !profile.is_part() {
+        all.splice(
+            0..0,
+            communication::missing(profile, code).into_iter().chain(communication::mismatch(profile, code)),
+        );
+    }
     // Memory affects no time, so it has no place among the others.
     all.extend(memory::peak(memory));
     all

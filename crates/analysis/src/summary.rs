@@ -26,6 +26,7 @@ use crate::{
     verdicts,
 };
 
+mod clocks;
 mod cost;
 mod events;
 mod numbers;
@@ -34,6 +35,7 @@ mod ranks;
 mod sampling;
 mod top;
 
+pub use clocks::Clock;
 pub use cost::Cost;
 pub use events::EventSummary;
 pub use numbers::{Copies, Device, Dumped, Function, Graphs, Kernel, Path, Summary};
@@ -61,6 +63,7 @@ impl Summary {
         let idle = idle::of(profile, &UserCode::new(profile.whole()));
         let memory = memory::of(profile, &code);
         let occupancy = occupancy::all(profile);
+        let late = collectives::late(profile, &code);
         let sampling = Sampling::of(profile);
         let trace = TraceSummary::of(profile);
         let waits = HostWaits::of(profile.whole());
@@ -86,7 +89,7 @@ impl Summary {
                 full: dump.full,
             }),
             status: profile.end.and_then(|end| end.status),
-            findings: findings::findings(profile, &code, &idle, &memory, &occupancy),
+            findings: findings::findings(profile, &code, &idle, &memory, &occupancy, &late),
             idle,
             memory,
             occupancy: occupancy::summary(&occupancy),
@@ -156,7 +159,8 @@ impl Summary {
             ranges: Range::of(profile, gpu_time_ns),
             communication: Communication::of(profile, gpu_time_ns),
             collectives: collectives::by_communicator(profile),
-            waits: collectives::late(profile, &code),
+            waits: late,
+            clocks: Clock::all(profile),
             mps_processes: profile.sessions.values().filter(|session| session.mps).count() as u64,
             events: events::of(flames),
             sampling: sampling.clone(),

@@ -19,12 +19,14 @@
 //!   rank 1   ------[====]--
 //! ```
 
+pub mod clocks;
 pub mod join;
 mod link;
 
 use std::collections::BTreeMap;
 
 pub use self::link::{Kernel, Part, Parts};
+use crate::clocks::Clocks;
 use crate::event::{self, PointId, SessionId, StackId};
 
 /// The communicators of a recording and what they did.
@@ -44,22 +46,29 @@ pub struct Communication {
     pub incomplete: u64,
     /// Where members called different operations. Nothing after that is joined in that communicator.
     pub mismatches: Vec<Mismatch>,
+    /// Where recorded members called what another recorded one did not call any more: the first such call of a communicator.
+    pub missing: Vec<Missing>,
     /// Calls and kernels that did not fit.
     pub dropped: u64,
+    /// The clocks of the hosts.
+    pub clocks: Clocks,
+    /// Members that began before another one on another host, but by less than the clocks may be wrong: nobody is said to have
+    /// waited.
+    pub within_bound: u64,
     /// What the processes that made others wait did instead, if somebody looked for it: that takes another pass over the events.
     pub reasons: BTreeMap<SessionId, Reasons>,
 }
 
-/// Why a process was late in the operations in which others waited for it: from the start of the first other one to its own start.
+/// Why a process delayed operations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reasons {
-    /// Time before it launched.
+    /// As long as its GPU had been idle since the last operation of the communicator, at most the delay: the host was late.
     pub host_ns: u64,
-    /// The rest: it had launched, and its GPU had not begun.
+    /// The rest of the delay: its GPU had been busy.
     pub gpu_ns: u64,
-    /// Of `host_ns`, what the thread ran, by samples: time and samples.
+    /// Of `host_ns`, what the thread ran while its GPU was idle, by samples: time and samples.
     pub ran: BTreeMap<StackId, (u64, u64)>,
-    /// Of `host_ns`, what it waited for.
+    /// Of `host_ns`, what it waited for meanwhile.
     pub waited: BTreeMap<(StackId, PointId), u64>,
 }
 
@@ -116,7 +125,46 @@ pub struct Mismatch {
     /// The number of the operation.
     pub number: u64,
     /// What each member called.
-    pub called: Vec<(SessionId, event::Operation, u64)>,
+    pub called: Vec<Called>,
+}
+
+/// What a member called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Called {
+    /// The CUDA process.
+    pub session: SessionId,
+    /// What.
+    pub operation: event::Operation,
+    /// The size that was passed.
+    pub bytes: u64,
+    /// Where its kernel was launched; absent if none ran.
+    pub stack: Option<StackId>,
+}
+
+impl Called {
+    /// Returns what all members must agree on.
+    pub fn what(&self) -> (event::Operation, u64) {
+        (self.operation, self.bytes)
+    }
+}
+
+/// A call that members of a communicator made and others did not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// The communicator.
+    pub communicator: u64,
+    /// The number of the call.
+    pub number: u64,
+    /// What was called.
+    pub operation: event::Operation,
+    /// When the first member called it.
+    pub time: u64,
+    /// The members that called it.
+    pub present: Vec<SessionId>,
+    /// Those that did not, nor anything later.
+    pub absent: Vec<SessionId>,
+    /// The last call of the first of these, and where its kernel was launched; absent if it called nothing.
+    pub last: Option<(u64, Option<StackId>)>,
 }
 
 impl Communication {

@@ -37,7 +37,7 @@ pub use gpu::{
     Activity, Captured, Counted, Device, DeviceIdentity, Direction, Empty, Failed, GraphDestroyed, KernelName, Launch,
     LaunchKind, NodeCopied, NodeCreated, NodeStack, Pause, Rank, Returned, Sampling, Session, Sync, Work,
 };
-pub use ids::{ProcessId, SessionId, StackId, Uuid};
+pub use ids::{ProcessId, RECORDING_BITS, SessionId, StackId, Uuid};
 pub use limits::{KernelCounter, LimitTotals};
 pub use loss::{Loss, LossCause, Totals};
 pub use memory::{HeldMemory, MemoryHolder, Shutdown, Tensor, TensorFreed, Use};

@@ -46,6 +46,7 @@ pub use crate::causes::Joined;
 use crate::{
     calls::Calls,
     causes::{Cause, Causes},
+    clocks::Clocks,
     energy::EnergyLedger,
     event::{
         DumpReason, Event, LaunchKind, LossCause, Mode, PointId, ProcessId, SHORT_WAITS, SessionId, StackId, Sync,
@@ -105,6 +106,11 @@ impl Fold {
     /// Keeps what communicators did of a whole recording: more than while recording, when any program may call them.
     pub fn keep_communication(&mut self) {
         self.gpu.communication.keep_all();
+    }
+
+    /// Sets the clocks of the hosts whose recordings are read as one.
+    pub fn set_clocks(&mut self, clocks: Clocks) {
+        self.gpu.communication.set_clocks(clocks);
     }
 
     /// Returns the stacks that have arrived.

@@ -7,6 +7,7 @@
 pub mod budget;
 pub mod calls;
 pub mod causes;
+pub mod clocks;
 pub mod communication;
 pub mod counters;
 pub mod energy;

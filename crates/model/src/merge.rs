@@ -1,6 +1,7 @@
 //! Reads several recordings as one, such as those of the ranks of a distributed program.
 //!
-//! Times are aligned by the wall clock at the start of each recording. Numbers that identify something within one recording
+//! Times are aligned by the wall clock at the start of each recording, and then corrected if clocks are known better
+//! ([`crate::clocks`]). Recordings of one host have one clock. Numbers that identify something within one recording
 //! (processes, sessions, stacks) get the index of the recording in bits that recordings do not use, so they stay apart;
 //! events and functions with the same name become one. GPUs are the same if their UUIDs are.
 
@@ -8,6 +9,7 @@ mod ids;
 #[cfg(test)]
 mod tests;
 
+use crate::clocks::{Clock, Clocks, Correction};
 use crate::event::{End, Event, Mode, OwnCost, Start};
 pub use ids::recording_of;
 use ids::{Ids, Shared};
@@ -30,6 +32,7 @@ pub enum MergeError {
 pub struct Merged<I> {
     parts: Vec<Part<I>>,
     shared: Shared,
+    clocks: Clocks,
     /// The common beginning, until it is read.
     start: Option<Start>,
     own_cost: OwnCost,
@@ -49,7 +52,12 @@ struct Part<I> {
 
 impl<I: Iterator<Item = Event>> Merged<I> {
     /// Combines recordings. A single one is read as it is.
-    pub fn new(mut recordings: Vec<I>) -> Result<Self, MergeError> {
+    pub fn new(recordings: Vec<I>) -> Result<Self, MergeError> {
+        Self::with_clocks(recordings, &Clocks::default())
+    }
+
+    /// Combines recordings whose clocks are known.
+    pub fn with_clocks(mut recordings: Vec<I>, known: &Clocks) -> Result<Self, MergeError> {
         if recordings.len() > MOST {
             return Err(MergeError::TooMany);
         }
@@ -64,22 +72,26 @@ impl<I: Iterator<Item = Event>> Merged<I> {
             })
             .collect();
         let is_trace = |start: &&Start| matches!(start.mode, Mode::Trace | Mode::TraceSums);
-        let known: Vec<&Start> = starts.iter().copied().flatten().collect();
-        if known.iter().any(is_trace) && !known.iter().all(is_trace) {
+        let all: Vec<&Start> = starts.iter().copied().flatten().collect();
+        if all.iter().any(is_trace) && !all.iter().all(is_trace) {
             return Err(MergeError::Mixed);
         }
         // Relative to the earliest recording, no time becomes negative.
-        let earliest = known.iter().copied().min_by_key(|start| start.wall_clock);
-        let hosts = distinct(known.iter().map(|start| start.host.as_str()));
+        let earliest = all.iter().copied().min_by_key(|start| start.wall_clock);
+        let hosts = distinct(all.iter().map(|start| start.host.as_str()));
+        let (clocks, shifts) = clocks(&starts, earliest);
         let ids: Vec<Ids> = (0..)
             .zip(&starts)
             .map(|(index, start)| {
                 let host = start.and_then(|start| hosts.iter().position(|host| *host == start.host)).unwrap_or(0);
                 let label = if hosts.len() > 1 { start.map_or("", |start| &start.host) } else { "" };
-                Ids::new(index, shift(*start, earliest), host as u32, label)
+                let clock = known.of_recording.get(index as usize).and_then(|clock| known.all.get(*clock as usize));
+                let correction = clock.map_or_else(Correction::default, |clock| clock.correction);
+                Ids::new(index, shifts[index as usize], correction, host as u32, label)
             })
             .collect();
-        let start = earliest.map(|earliest| common(earliest, &known, &hosts));
+        let first = ids.iter().zip(&starts).filter_map(|(ids, start)| Some(ids.time(start.as_ref()?.time))).min();
+        let start = earliest.map(|earliest| common(earliest, &all, &hosts, first.unwrap_or(earliest.time)));
         let parts = recordings.into_iter().zip(firsts).zip(ids);
         let parts = parts.map(|((events, first), ids)| {
             let next = first.filter(|first| !matches!(first, Event::Start(_)));
@@ -88,6 +100,7 @@ impl<I: Iterator<Item = Event>> Merged<I> {
         let mut merged = Self {
             parts: parts.collect(),
             shared: Shared::default(),
+            clocks,
             start,
             own_cost: OwnCost::default(),
             end: None,
@@ -107,6 +120,11 @@ impl<I: Iterator<Item = Event>> Merged<I> {
     /// Returns the recordings, to see how each ended.
     pub fn recordings(&self) -> impl Iterator<Item = &I> {
         self.parts.iter().map(|part| &part.events)
+    }
+
+    /// Returns the clocks of the recordings, as far as their beginnings say.
+    pub fn clocks(&self) -> &Clocks {
+        &self.clocks
     }
 
     /// Reads the next event of a recording. Its end is kept until all recordings have ended.
@@ -168,17 +186,36 @@ impl<I: Iterator<Item = Event>> Iterator for Merged<I> {
     }
 }
 
-/// Returns what to add to the times of a recording.
-fn shift(start: Option<&Start>, earliest: Option<&Start>) -> i64 {
+/// Recordings of a host whose wall clocks differ by less have the same clock: a wall clock may be set meanwhile. After a reboot
+/// they differ by more.
+const SAME_CLOCK_NS: u64 = 1_000_000_000;
+
+/// Returns the clocks, and what to add to the times of each recording.
+fn clocks(starts: &[Option<&Start>], earliest: Option<&Start>) -> (Clocks, Vec<i64>) {
     let offset = |start: &Start| i128::from(start.wall_clock) - i128::from(start.time);
-    match (start, earliest) {
-        (Some(start), Some(earliest)) => i64::try_from(offset(start) - offset(earliest)).unwrap_or(0),
-        _ => 0,
+    let mut found: Vec<(&str, i64)> = Vec::new();
+    let mut of_recording = Vec::new();
+    for start in starts {
+        let (host, shift) = match (start, earliest) {
+            (Some(start), Some(earliest)) => {
+                (start.host.as_str(), i64::try_from(offset(start) - offset(earliest)).unwrap_or(0))
+            }
+            _ => ("", 0),
+        };
+        let is_same = |(other, at): &(&str, i64)| *other == host && at.abs_diff(shift) < SAME_CLOCK_NS;
+        let clock = found.iter().position(is_same).unwrap_or_else(|| {
+            found.push((host, shift));
+            found.len() - 1
+        });
+        of_recording.push(clock as u32);
     }
+    let shifts = of_recording.iter().map(|clock| found[*clock as usize].1).collect();
+    let all = found.iter().map(|(host, _)| Clock { host: (*host).to_owned(), ..Clock::default() }).collect();
+    (Clocks { all, of_recording }, shifts)
 }
 
 /// Returns the beginning of all recordings.
-fn common(earliest: &Start, all: &[&Start], hosts: &[&str]) -> Start {
+fn common(earliest: &Start, all: &[&Start], hosts: &[&str], time: u64) -> Start {
     let commands = distinct(all.iter().map(|start| start.command.join(" ")));
     let command = match &commands[..] {
         [_] => earliest.command.clone(),
@@ -188,6 +225,8 @@ fn common(earliest: &Start, all: &[&Start], hosts: &[&str]) -> Start {
     let same_mode = all.iter().all(|start| start.mode == earliest.mode);
     let is_trace = matches!(earliest.mode, Mode::Trace | Mode::TraceSums);
     Start {
+        time,
+        wall_clock: earliest.wall_clock.saturating_add(time).saturating_sub(earliest.time),
         host: hosts.join(", "),
         command,
         mode: if same_mode || is_trace { earliest.mode } else { Mode::Merged },

@@ -1,7 +1,10 @@
 //! The table of ranks.
 
 use analysis::summary::{Rank, Summary};
-use text::units::{bytes, count, counted, percent, share, time};
+use text::{
+    names::clean,
+    units::{bytes, count, counted, percent, share, time},
+};
 
 use crate::page::{Page, TextStyle, bar};
 
@@ -47,14 +50,48 @@ impl Page {
                 let reason = instead.reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default();
                 format!("{} in {}{reason}", time(instead.ns), instead.place.short())
             });
-            let on_gpu = is_much(late.gpu_ns).then(|| format!("{} after its launch", time(late.gpu_ns)));
+            let on_gpu = is_much(late.gpu_ns).then(|| format!("{} on its GPU", time(late.gpu_ns)));
             let what: Vec<String> = instead.chain(on_gpu).collect();
             if !what.is_empty() {
-                self.line(&format!("  it was late by {}: {}", time(whole), what.join(", ")));
+                self.line(&format!("  it was late itself by {}: {}", time(whole), what.join(", ")));
             } else if is_much(late.host_ns) {
                 let host = time(late.host_ns);
-                self.line(&format!("  it was late by {host} before its launches: record with --off-cpu to see why"));
+                self.line(&format!(
+                    "  it was late itself by {host} while its GPU was idle: record with --off-cpu to see why"
+                ));
             }
+        }
+    }
+
+    /// How far the clocks of other hosts can be trusted.
+    fn clocks(&mut self, s: &Summary) {
+        let mut others = s.clocks.iter();
+        let Some(first) = others.next() else { return };
+        for clock in others {
+            let host = clean(&clock.host);
+            let Some(bound) = clock.bound_ns.map(time) else {
+                self.line(&format!(
+                    "clock of {host}: by its wall clock; nothing says how wrong it is, so waits across it are left out"
+                ));
+                continue;
+            };
+            let by = counted(clock.operations, "operation", "operations");
+            let corrected = match clock.wall_clock_fits {
+                true => "its wall clock fits".to_owned(),
+                false => {
+                    let sign = if clock.offset_ns < 0 { "-" } else { "+" };
+                    format!("{sign}{}, {:+.1} ppm", time(clock.offset_ns.unsigned_abs()), clock.drift_ppm)
+                }
+            };
+            self.line(&format!(
+                "clock of {host}: {corrected}; right within {bound} of {}, by {by}",
+                clean(&first.host)
+            ));
+        }
+        let hidden = s.communication.as_ref().map_or(0, |all| all.within_bound);
+        if hidden > 0 {
+            let waits = counted(hidden, "wait is", "waits are");
+            self.line(&format!("{waits} left out: shorter than the clocks of the hosts may be wrong"));
         }
     }
 
@@ -69,6 +106,7 @@ impl Page {
             self.line(&format!("{processes} the Multi-Process Service (MPS)"));
         }
         self.collectives(s);
+        self.clocks(s);
         if s.ranks.len() < 2 {
             return;
         }

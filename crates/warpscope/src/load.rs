@@ -8,6 +8,7 @@ use analysis::{
 };
 use anyhow::{Context, anyhow, bail};
 use model::{
+    communication::clocks::estimate,
     event::{Event, Loss, LossCause},
     filter::{Filter, Filters},
     fold::Fold,
@@ -63,6 +64,7 @@ pub fn load_open(source: Recordings, options: &args::Filters, find: Find) -> any
     let wanted = Wanted::parse(options)?;
     let finds_steps = find != Find::Profile || wanted.selects();
     let _progress = Progress::begin(format!("reading {}", source.name()), Some(source.reading()));
+    find_clocks(&source)?;
     let mut sequence = finds_steps.then(Sequence::default);
     let (mut profile, damaged) = fold(&source, None, sequence.as_mut())?;
     if let Some(path) = &options.phase_rules {
@@ -82,9 +84,12 @@ pub fn load_open(source: Recordings, options: &args::Filters, find: Find) -> any
     } else if wanted.selects() {
         bail!("a trace has no steps: --step needs a recording of `warpscope record`");
     }
-    if find != Find::Profile && !profile.communication.operations.is_empty() {
-        profile.communication.reasons = analysis::collectives::reasons(&profile, &mut || source.events(None))?;
-    }
+    let reasons = |profile: &mut Profile| -> std::io::Result<()> {
+        if find != Find::Profile && !profile.communication.operations.is_empty() {
+            profile.communication.reasons = analysis::collectives::reasons(profile, &mut || source.events(None))?;
+        }
+        Ok(())
+    };
     let mut filter = None;
     let mut filters = options.wanted(step_time);
     if !filters.phase.is_empty() {
@@ -112,6 +117,7 @@ pub fn load_open(source: Recordings, options: &args::Filters, find: Find) -> any
         if is_range {
             profile = range_of(&source, profile, &range)?;
         }
+        reasons(&mut profile)?;
         if range != filters {
             let (part, _) = fold(&source, filter.as_deref(), None)?;
             profile = part.part_of(profile, filters.given());
@@ -121,8 +127,23 @@ pub fn load_open(source: Recordings, options: &args::Filters, find: Find) -> any
             steps::select(steps, &filters, filter);
         }
         profile.notes.extend(missing.into_iter().filter(|(is, _)| *is).map(|(_, note)| note.to_owned()));
+    } else {
+        reasons(&mut profile)?;
     }
     Ok(Loaded { source, profile, filter, damaged })
+}
+
+/// Finds out how the clocks of several hosts differ, which takes a pass of its own.
+fn find_clocks(source: &Recordings) -> anyhow::Result<()> {
+    let mut events = source.read()?;
+    let clocks = events.clocks().clone();
+    if clocks.are_several() {
+        let mut fold = Fold::new();
+        fold.keep_communication();
+        events.by_ref().for_each(|event| fold.push(&event));
+        source.set_clocks(estimate(clocks, &fold.finish().communication));
+    }
+    Ok(())
 }
 
 /// Returns a time range of a whole recording.
@@ -142,6 +163,7 @@ fn fold(
     let mut events = source.read()?;
     let mut fold = Fold::new();
     fold.keep_communication();
+    fold.set_clocks(source.clocks().cloned().unwrap_or_default());
     for event in events.by_ref() {
         if let (Some(sequence), Event::Launch(launch)) = (&mut sequence, &event) {
             sequence.push(launch);

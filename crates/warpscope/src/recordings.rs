@@ -8,12 +8,13 @@ use std::{
         unix::fs::{FileExt, FileTypeExt},
     },
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use analysis::Events;
 use anyhow::{Context, bail};
 use model::{
+    clocks::Clocks,
     filter::Filter,
     merge::Merged,
     recording::{Reader, Writer},
@@ -30,6 +31,8 @@ pub type Recorded = Merged<Reader<Counted>>;
 pub struct Recordings {
     files: Vec<(PathBuf, File)>,
     reading: Arc<Reading>,
+    /// The clocks of their hosts, once they are known.
+    clocks: OnceLock<Clocks>,
 }
 
 /// A file that counts what is read from it. It is not counted when it is read ahead.
@@ -62,12 +65,22 @@ impl Recordings {
             }
             files.push((path.clone(), file));
         }
-        Ok(Self { files, reading: Arc::default() })
+        Ok(Self { files, reading: Arc::default(), clocks: OnceLock::new() })
     }
 
     /// The recording that is being written.
     pub fn of(path: PathBuf, file: File) -> Self {
-        Self { files: vec![(path, file)], reading: Arc::default() }
+        Self { files: vec![(path, file)], reading: Arc::default(), clocks: OnceLock::new() }
+    }
+
+    /// Sets the clocks of the hosts: what is read from now on has corrected times.
+    pub fn set_clocks(&self, clocks: Clocks) {
+        let _ = self.clocks.set(clocks);
+    }
+
+    /// Returns the clocks of the hosts, if they are known.
+    pub fn clocks(&self) -> Option<&Clocks> {
+        self.clocks.get()
     }
 
     /// Returns how much has been read.
@@ -98,7 +111,7 @@ impl Recordings {
             Reader::new(file).with_context(|| path.display().to_string())
         };
         let readers = self.files.iter().map(open).collect::<anyhow::Result<Vec<_>>>()?;
-        Ok(Merged::new(readers)?)
+        Ok(Merged::with_clocks(readers, self.clocks.get().unwrap_or(&Clocks::default()))?)
     }
 
     /// Returns the events, or the selected ones, from the beginning.

@@ -1,34 +1,137 @@
-//! Why a rank was late: what its thread did while the others had already begun.
+//! Why a rank was late: what its GPU and its thread did since the last operation of the communicator.
 //!
 //! ```text
-//!   rank 0          [####====]        # waits for rank 1
-//!   rank 1, thread  ~~~~L             until its launch, samples and waits of the thread say why: host
-//!   rank 1, GPU           ..[====]    from the launch on, its GPU had other work, or took its time
+//!   rank 0   [==]        ####[####====]     # computes, and then waits for rank 1
+//!   rank 1   [==]            ####[====]     computes as long, but begins later: its GPU is idle while its thread ...
+//!   thread       ~~~~~~~~~~~~               ... does something else: host. A GPU that computes longer is late itself.
 //! ```
+//!
+//! The launch says less: a thread launches ahead, so it has often launched the operation before the others have begun.
 
 use std::{collections::BTreeMap, io};
 
 use model::{
-    communication::{Communication, Reasons},
-    event::{Event, ProcessId, SessionId},
+    communication::Reasons,
+    event::{Event, PointId, ProcessId, SessionId, StackId},
     profile::Profile,
 };
 use rustc_hash::FxHashMap;
 
+use super::delays::{self, Delay};
 use crate::Events;
 
-/// The most threads that made others wait and are looked into, those with the longest waits.
-const MOST_THREADS: usize = 64;
+/// The most processes that delayed others and are looked into, those with the longest delays.
+const MOST_PROCESSES: usize = 64;
+/// The most samples, waits and GPU operations of them that are kept: 100 MB.
+const MOST_KEPT: usize = 4 << 20;
 
-/// A thread, and the session that it launches for.
-type Thread = (ProcessId, u32);
-
-/// When a thread was late, before its launches and after them: disjoint intervals, by time.
+/// What a process did in the times in which it became late.
 #[derive(Default)]
 struct Late {
-    session: SessionId,
-    host: Vec<(u64, u64)>,
-    gpu: Vec<(u64, u64)>,
+    delays: Vec<Delay>,
+    /// Times since the last operations, by time: disjoint, and in them what its GPU did.
+    windows: Vec<(u64, u64)>,
+    busy: Vec<(u64, u64)>,
+    samples: Vec<(u64, u64, StackId)>,
+    waits: Vec<(u64, u64, StackId, PointId)>,
+}
+
+/// Finds out what the processes that delayed others did instead.
+pub fn find<'a>(
+    profile: &Profile,
+    events: &mut dyn FnMut() -> io::Result<Events<'a>>,
+) -> io::Result<BTreeMap<SessionId, Reasons>> {
+    let mut all = late(profile);
+    let threads: FxHashMap<(ProcessId, u32), SessionId> = all
+        .iter()
+        .flat_map(|(session, late)| late.delays.iter().map(|delay| (*session, delay.tid)))
+        .filter_map(|(session, tid)| Some(((profile.sessions.get(&session)?.process, tid), session)))
+        .collect();
+    let mut kept = 0;
+    if !all.is_empty() {
+        for event in events()? {
+            kept += usize::from(match event {
+                Event::Activity(activity) => all.get_mut(&activity.session).is_some_and(|late| {
+                    let is_in = activity.start != 0 && overlap(&late.windows, activity.start, activity.end) > 0;
+                    late.busy.extend(is_in.then_some((activity.start, activity.end)));
+                    is_in
+                }),
+                Event::Sample(sample) => {
+                    let late = threads.get(&(sample.process, sample.tid)).and_then(|session| all.get_mut(session));
+                    late.is_some_and(|late| {
+                        let is_in = overlap(&late.windows, sample.time, sample.time + 1) > 0;
+                        late.samples.extend(is_in.then_some((sample.time, sample.weight, sample.stack)));
+                        is_in
+                    })
+                }
+                Event::Wait(wait) => {
+                    let late = threads.get(&(wait.process, wait.tid)).and_then(|session| all.get_mut(session));
+                    late.is_some_and(|late| {
+                        let is_in = overlap(&late.windows, wait.start, wait.end) > 0;
+                        late.waits.extend(is_in.then_some((wait.start, wait.end, wait.stack, wait.reason)));
+                        is_in
+                    })
+                }
+                _ => false,
+            });
+            if kept >= MOST_KEPT {
+                break;
+            }
+        }
+    }
+    Ok(all.into_iter().map(|(session, late)| (session, late.reasons(profile))).collect())
+}
+
+/// Returns the processes that delayed operations.
+fn late(profile: &Profile) -> BTreeMap<SessionId, Late> {
+    let mut all: BTreeMap<SessionId, Late> = BTreeMap::new();
+    for delay in delays::find(&profile.communication, |session| session.0).all {
+        all.entry(delay.session).or_default().delays.push(delay);
+    }
+    let length = |late: &Late| late.delays.iter().map(|delay| delay.ns).sum::<u64>();
+    let mut lengths: Vec<u64> = all.values().map(length).collect();
+    lengths.sort_unstable_by_key(|length| std::cmp::Reverse(*length));
+    if let Some(least) = lengths.get(MOST_PROCESSES) {
+        all.retain(|_, late| length(late) > *least);
+    }
+    for late in all.values_mut() {
+        late.windows = merged(late.delays.iter().map(|delay| (delay.from, delay.to)).collect());
+    }
+    all
+}
+
+impl Late {
+    fn reasons(mut self, profile: &Profile) -> Reasons {
+        let mut reasons = Reasons::default();
+        let busy = merged(std::mem::take(&mut self.busy));
+        self.samples.sort_unstable();
+        self.waits.sort_unstable();
+        for delay in &self.delays {
+            let gaps = gaps(&busy, delay.from, delay.to);
+            let idle: u64 = gaps.iter().map(|(from, to)| to - from).sum();
+            let host = delay.ns.min(idle);
+            reasons.host_ns += host;
+            reasons.gpu_ns += delay.ns - host;
+            // Idle time that others have as well is no reason: each part of it counts for as much.
+            let part = |ns: u64| (u128::from(ns) * u128::from(host) / u128::from(idle.max(1))) as u64;
+            let first = self.samples.partition_point(|(time, ..)| *time < delay.from);
+            for (time, weight, stack) in self.samples[first..].iter().take_while(|(time, ..)| *time < delay.to) {
+                if overlap(&gaps, *time, time + 1) > 0 && !profile.is_own_cost(*stack) {
+                    let (ns, samples) = reasons.ran.entry(*stack).or_default();
+                    (*ns, *samples) = (ns.saturating_add(part(*weight)), *samples + 1);
+                }
+            }
+            // The waits of a thread follow each other.
+            let first = self.waits.partition_point(|(_, end, ..)| *end <= delay.from);
+            for (start, end, stack, reason) in self.waits[first..].iter().take_while(|(start, ..)| *start < delay.to) {
+                let ns = part(overlap(&gaps, *start, *end));
+                if ns > 0 {
+                    *reasons.waited.entry((*stack, *reason)).or_default() += ns;
+                }
+            }
+        }
+        reasons
+    }
 }
 
 /// Returns how much of an interval is in these disjoint ones.
@@ -38,80 +141,23 @@ fn overlap(intervals: &[(u64, u64)], start: u64, end: u64) -> u64 {
     of.map(|(from, to)| end.min(*to) - start.max(*from)).sum()
 }
 
-fn length(intervals: &[(u64, u64)]) -> u64 {
-    intervals.iter().map(|(from, to)| to - from).sum()
-}
-
-/// Finds out what the processes that made others wait did instead.
-pub fn find<'a>(
-    profile: &Profile,
-    events: &mut dyn FnMut() -> io::Result<Events<'a>>,
-) -> io::Result<BTreeMap<SessionId, Reasons>> {
-    let late = intervals(profile, &profile.communication);
-    let mut reasons: BTreeMap<SessionId, Reasons> = BTreeMap::new();
-    for late in late.values() {
-        let sum = reasons.entry(late.session).or_default();
-        sum.host_ns += length(&late.host);
-        let only = late.gpu.iter().map(|(from, to)| to - from - overlap(&late.host, *from, *to));
-        sum.gpu_ns += only.sum::<u64>();
-    }
-    if late.is_empty() {
-        return Ok(reasons);
-    }
-    for event in events()? {
-        match event {
-            Event::Sample(sample) => {
-                let Some(late) = late.get(&(sample.process, sample.tid)) else { continue };
-                // A sample stands for the time around it.
-                let is_own = || profile.is_own_cost(sample.stack);
-                if overlap(&late.host, sample.time, sample.time + 1) > 0 && !is_own() {
-                    let (ns, samples) = reasons.entry(late.session).or_default().ran.entry(sample.stack).or_default();
-                    (*ns, *samples) = (ns.saturating_add(sample.weight), *samples + 1);
-                }
-            }
-            Event::Wait(wait) => {
-                let Some(late) = late.get(&(wait.process, wait.tid)) else { continue };
-                let ns = overlap(&late.host, wait.start, wait.end);
-                if ns > 0 {
-                    let sum = reasons.entry(late.session).or_default().waited.entry((wait.stack, wait.reason));
-                    *sum.or_default() += ns;
-                }
-            }
-            _ => {}
+/// Returns the parts of an interval that are in none of these disjoint ones.
+fn gaps(intervals: &[(u64, u64)], start: u64, end: u64) -> Vec<(u64, u64)> {
+    let (mut at, mut gaps) = (start, Vec::new());
+    let first = intervals.partition_point(|(_, to)| *to <= start);
+    for (from, to) in intervals[first..].iter().take_while(|(from, _)| *from < end) {
+        if *from > at {
+            gaps.push((at, *from));
         }
+        at = at.max(*to);
     }
-    Ok(reasons)
+    if at < end {
+        gaps.push((at, end));
+    }
+    gaps
 }
 
-/// Returns when threads were late.
-fn intervals(profile: &Profile, all: &Communication) -> FxHashMap<Thread, Late> {
-    let mut late: FxHashMap<Thread, Late> = FxHashMap::default();
-    for operation in &all.operations {
-        let members = all.members_of(operation);
-        for (own, member) in (0_u32..).zip(members) {
-            let others = members.iter().filter(|other| other.waited > 0 && other.waited_for == own);
-            let Some(first) = others.map(|other| other.start).min() else { continue };
-            let Some(info) = profile.sessions.get(&member.session) else { continue };
-            let launched = member.launched.clamp(first, member.start);
-            let of = late.entry((info.process, member.tid)).or_default();
-            of.session = member.session;
-            of.host.push((first, launched));
-            of.gpu.push((launched, member.start));
-        }
-    }
-    for of in late.values_mut() {
-        of.host = merged(std::mem::take(&mut of.host));
-        of.gpu = merged(std::mem::take(&mut of.gpu));
-    }
-    let mut lengths: Vec<u64> = late.values().map(|of| length(&of.host)).collect();
-    lengths.sort_unstable_by_key(|length| std::cmp::Reverse(*length));
-    if let Some(least) = lengths.get(MOST_THREADS) {
-        late.retain(|_, of| length(&of.host) > *least);
-    }
-    late
-}
-
-/// Returns the union of intervals: a thread may be late in several operations at once.
+/// Returns the union of intervals.
 fn merged(mut intervals: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     intervals.sort_unstable();
     let mut union: Vec<(u64, u64)> = Vec::new();
@@ -122,4 +168,35 @@ fn merged(mut intervals: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
         }
     }
     union
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a delay is the host's as far as the GPU was idle, and that what the thread did in that time explains it.
+    ///
+    /// ```text
+    ///   100 left    ........ 180 #### 220 .. 230 began, 60 late: 90 of 130 were idle
+    ///   thread      wait 100 to 140, sample 150, sample 190
+    /// ```
+    #[test]
+    fn idle_time_is_the_hosts() {
+        let delay = Delay { session: SessionId(0), tid: 1, from: 100, to: 230, ns: 60 };
+        let late = |busy: &[(u64, u64)]| Late {
+            delays: vec![delay],
+            busy: busy.to_vec(),
+            samples: vec![(190, 10, StackId(5)), (150, 30, StackId(4))],
+            waits: vec![(90, 140, StackId(6), PointId(1))],
+            ..Late::default()
+        };
+        let profile = Profile::default();
+        let reasons = late(&[(200, 220), (180, 210), (300, 310)]).reasons(&profile);
+        assert_eq!((reasons.host_ns, reasons.gpu_ns), (60, 0));
+        assert_eq!(reasons.ran, [(StackId(4), (20, 1))].into());
+        assert_eq!(reasons.waited, [((StackId(6), PointId(1)), 26)].into());
+        let reasons = late(&[(0, 210)]).reasons(&profile);
+        assert_eq!((reasons.host_ns, reasons.gpu_ns), (20, 40));
+        assert!(reasons.ran.is_empty() && reasons.waited.is_empty());
+    }
 }

@@ -95,6 +95,33 @@ pub(super) fn explained(kind: Kind) -> (&'static [&'static str], [&'static str; 
                 "Divide the work evenly: batches, layers or experts per GPU.",
             ],
         ),
+        Kind::LateRank => (
+            &["late rank", "straggler"],
+            [
+                "One rank delays collective operations again and again, for 5 % of the time or more; or each does in turn, for 10 %.",
+                "When each member of a communicator was ready for an operation: its start, less what it waited elsewhere since the last one.",
+                "Exact on one host. What the late one did comes from its samples and waits. Sends and receives are not judged.",
+                "Do that work ahead of time, divide it evenly, or synchronise less often.",
+            ],
+        ),
+        Kind::CollectiveMismatch => (
+            &["mismatch"],
+            [
+                "Members of a communicator called different operations, or passed different sizes, at the same place of their order.",
+                "The calls that NCCL reports by NVTX, numbered for each communicator.",
+                "Exact. The odd one out is the one that fewer members called; it may be the only right one.",
+                "Make all members call the same operations in the same order.",
+            ],
+        ),
+        Kind::MissingMember => (
+            &["missing rank"],
+            [
+                "A member of a communicator called nothing any more, and others called an operation that needs it.",
+                "The calls that NCCL reports by NVTX: the missing process has ended, or the others called 10 s before the end or earlier.",
+                "A process that was killed may have called what it could not report; then nothing is said.",
+                "See what the missing one did last: it failed, took another branch, or waits elsewhere.",
+            ],
+        ),
         Kind::NoTensorCores => (
             &["tensor cores"],
             [

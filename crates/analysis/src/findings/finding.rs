@@ -79,6 +79,12 @@ pub enum Kind {
     TinyKernels,
     /// Some GPUs have much more work than others.
     Imbalance,
+    /// A rank makes the others wait in collective operations again and again, or each does in turn.
+    LateRank,
+    /// Members of a communicator call different operations.
+    CollectiveMismatch,
+    /// A member does not call what the others have called.
+    MissingMember,
     /// Matrix multiplications do not use the tensor cores.
     NoTensorCores,
     /// A kernel leaves multiprocessors partly empty, and waits.
@@ -107,7 +113,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 23] = [
         Self::GpuIdle,
         Self::Start,
         Self::LaunchBound,
@@ -116,6 +122,9 @@ impl Kind {
         Self::PageableCopies,
         Self::TinyKernels,
         Self::Imbalance,
+        Self::LateRank,
+        Self::CollectiveMismatch,
+        Self::MissingMember,
         Self::NoTensorCores,
         Self::LowOccupancy,
         Self::SmallGrid,
@@ -141,6 +150,9 @@ impl Kind {
             Self::PageableCopies => "pageable-copies",
             Self::TinyKernels => "tiny-kernels",
             Self::Imbalance => "imbalance",
+            Self::LateRank => "late-rank",
+            Self::CollectiveMismatch => "collective-mismatch",
+            Self::MissingMember => "missing-member",
             Self::NoTensorCores => "no-tensor-cores",
             Self::LowOccupancy => "low-occupancy",
             Self::SmallGrid => "small-grid",

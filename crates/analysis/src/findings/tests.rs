@@ -1,5 +1,6 @@
 //! Profiles that have one problem each, and the same without it.
 
+mod communication;
 mod kernels;
 
 use model::{
@@ -10,7 +11,7 @@ use model::{
 };
 
 use super::{Finding, Gain, Kind, Severity, findings};
-use crate::{Flames, View, family::Family, idle, memory, occupancy, user_code::UserCode};
+use crate::{Flames, View, collectives, family::Family, idle, memory, occupancy, user_code::UserCode};
 
 const IMAGE: ProcessId = ProcessId(1);
 const SECOND: u64 = 1_000_000_000;
@@ -68,7 +69,8 @@ fn add_idle(profile: &mut Profile, seconds: u64, cause: Cause, stack: Option<u64
 
 fn found(profile: &Profile) -> Vec<Finding> {
     let code = UserCode::new(profile);
-    findings(profile, &code, &idle::of(profile, &code), &memory::of(profile, &code), &occupancy::all(profile))
+    let (idle, memory, shapes) = (idle::of(profile, &code), memory::of(profile, &code), occupancy::all(profile));
+    findings(profile, &code, &idle, &memory, &shapes, &collectives::late(profile, &code))
 }
 
 fn kinds(profile: &Profile) -> Vec<Kind> {

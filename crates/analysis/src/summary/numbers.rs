@@ -11,6 +11,7 @@ use model::{
 use serde::Serialize;
 
 use super::{
+    clocks::Clock,
     cost::Cost,
     events::EventSummary,
     ranges::Range,
@@ -217,6 +218,9 @@ pub struct Summary {
     /// Processes that made others wait in these.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<Late>,
+    /// The clocks of the hosts, if there are several: the times are those of the first one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub clocks: Vec<Clock>,
     /// CUDA processes that use the Multi-Process Service (MPS); absent if there are none.
     #[serde(skip_serializing_if = "is_zero")]
     pub mps_processes: u64,

@@ -9,6 +9,11 @@ use model::{
 use serde::Serialize;
 use text::units::share;
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 /// One rank.
 #[derive(Clone, Debug, Serialize)]
 pub struct Rank {
@@ -78,6 +83,9 @@ pub struct Communication {
     pub assumed: bool,
     /// Communicators whose members called different operations; nothing after that is joined.
     pub mismatches: u64,
+    /// Kernels that began before those of another host, by less than their clocks may be wrong: nobody is said to have waited.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub within_bound: u64,
 }
 
 impl Rank {
@@ -121,9 +129,10 @@ impl Rank {
 impl Communication {
     pub(super) fn of(profile: &Profile, gpu_time_ns: u64) -> Option<Self> {
         let ranks = &profile.whole().ranks;
-        let mismatches = profile.whole().communication.mismatches.len() as u64;
+        let model::communication::Communication { ref mismatches, within_bound, .. } = profile.whole().communication;
+        let mismatches = mismatches.len() as u64;
         let (collectives, unassigned, assumed) = (ranks.collectives, ranks.unassigned, ranks.assumed);
-        let mut all = Self { collectives, unassigned, assumed, mismatches, ..Self::default() };
+        let mut all = Self { collectives, unassigned, assumed, mismatches, within_bound, ..Self::default() };
         for (key, weight) in &profile.gpu {
             let What::Kernel(index) = key.what else { continue };
             if profile.kernel_names.get(index as usize).is_some_and(|name| is_communication(&name.mangled)) {

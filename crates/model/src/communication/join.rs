@@ -4,8 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{Communication, Member, Members, Mismatch, Operation, link::Part, link::Parts};
-use crate::event::{self, Communicator, SessionId};
+use super::{Called, Communication, Member, Members, Mismatch, Missing, Operation, link::Part, link::Parts};
+use crate::{
+    clocks::Clocks,
+    event::{self, Communicator, SessionId},
+};
 
 /// The most mismatches that are kept: one for each communicator is enough.
 const MOST_MISMATCHES: usize = 1024;
@@ -21,6 +24,8 @@ struct Piece {
     operation: event::Operation,
     calls: u32,
     bytes: u64,
+    /// When it was called.
+    time: u64,
     /// Of its kernels; `None` if nothing ran.
     member: Option<Member>,
     kernels: u32,
@@ -30,8 +35,8 @@ struct Piece {
 type Message = (u64, u32, u32, u64);
 
 /// Joins everything. `kernels`: how many communication kernels there were in all.
-pub fn join(parts: &mut Parts, communicators: &[Communicator], kernels: u64) -> Communication {
-    let mut all = Communication { kernels, ..Communication::default() };
+pub fn join(parts: &mut Parts, communicators: &[Communicator], kernels: u64, clocks: Clocks) -> Communication {
+    let mut all = Communication { kernels, clocks, ..Communication::default() };
     let ranks = members(communicators, &mut all.communicators);
     let (mut pieces, mut identified) = (Vec::new(), 0);
     let (mut sends, mut receives) = (FxHashMap::default(), FxHashMap::default());
@@ -94,6 +99,7 @@ fn piece(part: &Part<'_>, ranks: &FxHashMap<(u64, SessionId), u32>) -> Option<Pi
         operation: first.operation,
         calls: 0,
         bytes: 0,
+        time: first.time,
         member: None,
         kernels: part.kernels.len() as u32,
     };
@@ -120,10 +126,20 @@ fn piece(part: &Part<'_>, ranks: &FxHashMap<(u64, SessionId), u32>) -> Option<Pi
     Some(piece)
 }
 
+impl Piece {
+    fn called(&self) -> Called {
+        let stack = self.member.map(|member| member.stack);
+        Called { session: self.session, operation: self.operation, bytes: self.bytes, stack }
+    }
+}
+
 /// Joins collective operations: equal numbers of one communicator.
 fn collective(pieces: &[Piece], all: &mut Communication, joined: &mut u64) {
     let mut order: Vec<&Piece> = pieces.iter().filter(|piece| piece.number.is_some()).collect();
     order.sort_unstable_by_key(|piece| (piece.communicator, piece.number, piece.rank));
+    // The last call of each member: the order ends with it.
+    let last: FxHashMap<(u64, SessionId), &Piece> =
+        order.iter().map(|piece| ((piece.communicator, piece.session), *piece)).collect();
     let mut stopped = BTreeSet::new();
     for group in order.chunk_by(|a, b| (a.communicator, a.number) == (b.communicator, b.number)) {
         let first = group[0];
@@ -138,10 +154,16 @@ fn collective(pieces: &[Piece], all: &mut Communication, joined: &mut u64) {
         if group.iter().any(differs) {
             stopped.insert(first.communicator);
             if all.mismatches.len() < MOST_MISMATCHES {
-                let called = group.iter().map(|piece| (piece.session, piece.operation, piece.bytes)).collect();
+                let called = group.iter().map(|piece| piece.called()).collect();
                 let (communicator, number) = (first.communicator, first.number.unwrap_or(0));
                 all.mismatches.push(Mismatch { communicator, number, called });
             }
+            continue;
+        }
+        if let Some(missing) = missing(group, &all.communicators, &last) {
+            // Nothing after that has all members.
+            stopped.insert(first.communicator);
+            all.missing.push(missing);
             continue;
         }
         let size = all.communicators.get(&first.communicator).map_or(0, |members| members.size);
@@ -153,6 +175,32 @@ fn collective(pieces: &[Piece], all: &mut Communication, joined: &mut u64) {
         let everyone: Vec<u32> = (0..size).collect();
         add(all, (first, first.operation), begun, |_| &everyone);
     }
+}
+
+/// Returns the recorded members that did not make a call, nor any later one.
+fn missing(
+    group: &[&Piece],
+    communicators: &BTreeMap<u64, Members>,
+    last: &FxHashMap<(u64, SessionId), &Piece>,
+) -> Option<Missing> {
+    let first = group.first()?;
+    let recorded = &communicators.get(&first.communicator)?.sessions;
+    if recorded.len() == group.len() {
+        return None;
+    }
+    let last = |session: &SessionId| last.get(&(first.communicator, *session)).copied();
+    let is_absent = |session: &&SessionId| last(session).is_none_or(|last| last.number < first.number);
+    let absent: Vec<SessionId> = recorded.values().filter(is_absent).copied().collect();
+    let before = last(absent.first()?);
+    Some(Missing {
+        communicator: first.communicator,
+        number: first.number?,
+        operation: first.operation,
+        time: group.iter().map(|piece| piece.time).min()?,
+        present: group.iter().map(|piece| piece.session).collect(),
+        absent,
+        last: before.and_then(|piece| Some((piece.number?, piece.called().stack))),
+    })
 }
 
 /// Joins sends and receives: the parts that are connected by messages are one operation.
@@ -207,11 +255,15 @@ fn add<'a>(
     mut members: Vec<Member>,
     with: impl Fn(usize) -> &'a [u32],
 ) {
-    let starts: Vec<u64> = members.iter().map(|member| member.start).collect();
+    let starts: Vec<(u64, SessionId)> = members.iter().map(|member| (member.start, member.session)).collect();
     for (own, member) in members.iter_mut().enumerate() {
-        let last = with(own).iter().copied().max_by_key(|other| (starts[*other as usize], *other));
-        let last = last.filter(|last| starts[*last as usize] > member.start).unwrap_or(own as u32);
-        (member.waited, member.waited_for) = (starts[last as usize] - member.start, last);
+        let after = |other: u32| starts[other as usize].0.saturating_sub(member.start);
+        let is_certain = |other: &u32| after(*other) > all.clocks.error(member.session, starts[*other as usize].1);
+        let last = with(own).iter().copied().filter(is_certain).max_by_key(|other| (after(*other), *other));
+        let hides = last.is_none() && with(own).iter().any(|other| after(*other) > 0);
+        all.within_bound += u64::from(hides);
+        let last = last.unwrap_or(own as u32);
+        (member.waited, member.waited_for) = (after(last), last);
     }
     let range = (all.members.len() as u32, members.len() as u32);
     all.members.append(&mut members);

@@ -7,6 +7,7 @@ struct Story {
     communicators: Vec<event::Communicator>,
     parts: Parts,
     kernels: u64,
+    clocks: Clocks,
 }
 
 impl Story {
@@ -42,7 +43,7 @@ impl Story {
     }
 
     fn join(mut self) -> Communication {
-        join(&mut self.parts, &self.communicators, self.kernels)
+        join(&mut self.parts, &self.communicators, self.kernels, self.clocks)
     }
 }
 
@@ -167,6 +168,29 @@ fn missing_members_are_counted() {
     assert_eq!((all.kernels, all.operations.len(), all.unidentified, all.incomplete), (4, 0, 2, 2));
 }
 
+/// Check that a member that calls nothing any more is named, and nobody who only was not recorded or is beyond the window.
+#[test]
+fn members_that_stop_calling_are_named() {
+    let mut story = Story::default();
+    story.communicator(7, &[0, 1, 2]);
+    story.communicators.push(event::Communicator { session: SessionId(0), id: 8, parent: 0, size: 2, rank: 0 });
+    for session in 0..3 {
+        // The first call of member 0 is not recorded.
+        for number in u64::from(session == 0)..if session == 1 { 2 } else { 4 } {
+            let time = 100 * number + 10 + u64::from(session);
+            story.call(session, time, (7, number), What::AllReduce);
+            story.kernel(session, time + 5, time + 20, time + 50);
+        }
+    }
+    story.call(0, 500, (8, 0), What::AllReduce);
+    let all = story.join();
+    assert_eq!(all.operations.len(), 1);
+    let (present, absent) = (vec![SessionId(0), SessionId(2)], vec![SessionId(1)]);
+    let last = Some((1, Some(StackId(116))));
+    let operation = What::AllReduce;
+    assert_eq!(all.missing, [Missing { communicator: 7, number: 2, operation, time: 210, present, absent, last }]);
+}
+
 /// Check that members that call different operations are reported, and that their communicator is not joined any further.
 #[test]
 fn mismatches_stop_the_join() {
@@ -185,7 +209,13 @@ fn mismatches_stop_the_join() {
         }
     }
     let all = story.join();
-    let called = vec![(SessionId(0), What::AllReduce, 1024), (SessionId(1), What::AllGather, 1024)];
+    let called = [(0, What::AllReduce), (1, What::AllGather)].map(|(session, operation)| Called {
+        session: SessionId(session),
+        operation,
+        bytes: 1024,
+        stack: Some(StackId(215)),
+    });
+    let called = called.to_vec();
     assert_eq!(all.mismatches, [Mismatch { communicator: 7, number: 2, called }]);
     assert_eq!((all.operations.len(), all.incomplete), (2 + 4, 4));
 }

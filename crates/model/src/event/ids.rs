@@ -23,9 +23,19 @@ impl StackId {
     }
 }
 
+/// The bits that numbers of one recording use; in recordings that are read as one, those above are the recording's index.
+pub const RECORDING_BITS: u32 = 24;
+
 /// The connection of one injected library: one CUDA process. The first is 0; numbers are dense.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct SessionId(pub u32);
+
+impl SessionId {
+    /// Returns the index of the recording that it belongs to.
+    pub fn recording(self) -> usize {
+        (self.0 >> RECORDING_BITS) as usize
+    }
+}
 
 /// The UUID of a GPU or of an instance of one; 0 if it is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -2,6 +2,7 @@
 
 use crate::{
     causes::Joined,
+    clocks::Clocks,
     communication::{Communication, Kernel, Parts, join::join},
     event::{Communicator, CommunicatorCall},
 };
@@ -15,12 +16,18 @@ pub struct CommunicationWork {
     communicators: Vec<Communicator>,
     parts: Parts,
     kernels: u64,
+    clocks: Clocks,
 }
 
 impl CommunicationWork {
     /// Keeps as much as a recording may contain.
     pub fn keep_all(&mut self) {
         self.parts.keep_all();
+    }
+
+    /// Sets the clocks of the hosts.
+    pub fn set_clocks(&mut self, clocks: Clocks) {
+        self.clocks = clocks;
     }
 
     /// Adds a member of a communicator.
@@ -48,6 +55,6 @@ impl CommunicationWork {
 
     /// Joins what belongs together.
     pub fn finish(mut self) -> Communication {
-        join(&mut self.parts, &self.communicators, self.kernels)
+        join(&mut self.parts, &self.communicators, self.kernels, self.clocks)
     }
 }

@@ -2,16 +2,15 @@
 
 use std::collections::HashMap;
 
+use crate::clocks::Correction;
 use crate::event::{
-    CostProgram, CounterId, Event, Frame, FunctionId, Layer, Number, ProcessId, ProgramCost, StackId, Unit,
+    CostProgram, CounterId, Event, Frame, FunctionId, Layer, Number, ProcessId, ProgramCost, RECORDING_BITS, StackId,
+    Unit,
 };
-
-/// The bits that numbers of one recording use; those above hold the index of the recording.
-const BITS: u32 = 24;
 
 /// Returns the index of the recording that a process belongs to.
 pub fn recording_of(process: ProcessId) -> usize {
-    (process.0 >> BITS) as usize
+    (process.0 >> RECORDING_BITS) as usize
 }
 
 /// What all recordings have in common.
@@ -26,6 +25,7 @@ pub struct Shared {
 pub struct Ids {
     index: u32,
     shift: i64,
+    correction: Correction,
     /// The index of its machine.
     host: u32,
     /// The name of its machine, if there are several.
@@ -35,18 +35,22 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// For the recording with this index, whose clock must be shifted so.
-    pub fn new(index: u32, shift: i64, host: u32, label: &str) -> Self {
-        Self { index, shift, host, label: label.to_owned(), counters: HashMap::new(), functions: HashMap::new() }
+    /// For the recording with this index, whose clock must be shifted so, and then corrected.
+    pub fn new(index: u32, shift: i64, correction: Correction, host: u32, label: &str) -> Self {
+        let (counters, functions) = (HashMap::new(), HashMap::new());
+        Self { index, shift, correction, host, label: label.to_owned(), counters, functions }
     }
 
     /// Translates a time. 0 is a lost one, and `u64::MAX` one that is not known yet.
     pub fn time(&self, time: u64) -> u64 {
-        if time == 0 || time == u64::MAX { time } else { time.saturating_add_signed(self.shift).max(1) }
+        if time == 0 || time == u64::MAX {
+            return time;
+        }
+        self.correction.apply(time.saturating_add_signed(self.shift)).max(1)
     }
 
     fn tag(&self, number: &mut u32) {
-        *number ^= self.index << BITS;
+        *number ^= self.index << RECORDING_BITS;
     }
 
     fn number(&self, number: Number<'_>) {

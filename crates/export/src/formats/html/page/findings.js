@@ -88,7 +88,7 @@ class Findings {
     const buttons = evidenceOf(recording, finding).map(({ label, view }) => element('button', { onclick: () => this.show(typeof view === 'function' ? view() : view),
       'aria-label': `${label}: ${finding.title.slice(0, 100)}` }, label));
     return element('li', { class: `card ${gain ? gain.severity : 'none'}` },
-      element('div', { class: 'gain' }, gain ? element('b', {}, `≤ ${formatShare(gain.ns, wall)}`) : element('b', {}, 'memory'),
+      element('div', { class: 'gain' }, gain ? element('b', {}, `≤ ${formatShare(gain.ns, wall)}`) : element('b', {}, finding.kind === 'memory-peak' ? 'memory' : 'ranks'),
         gain ? element('span', {}, each ? `${formatTime(each)} per step` : formatTime(gain.ns)) : null,
         gain ? element('span', { class: 'severity' }, gain.severity) : null),
       element('div', { class: 'what' }, element('b', {}, printable(finding.title)), element('p', {}, `Try: ${printable(finding.advice)}`),
