@@ -8,6 +8,8 @@ use std::{
 
 use serde_json::{Value, json};
 
+mod range;
+
 use crate::stalls;
 use crate::support::{Ended, Running, Scene, browser::Browser, oracle::Walk, program, scene::number};
 
@@ -267,9 +269,8 @@ fn steps_and_findings_are_shown() {
     );
     let busy = browser.text("document.querySelector('.facts').textContent");
     assert!(busy.contains("of the selected"), "{busy}");
-    assert!(
-        browser.text("document.querySelector('#findings .about').textContent").contains("not of the selected time")
-    );
+    let about = browser.text("document.querySelector('#findings .about').textContent");
+    assert!(about.contains("Of the whole recording; each card says what of it is in the selected time"), "{about}");
 
     let cards = report["findings"].as_array().expect("findings");
     assert_eq!(browser.number("document.querySelectorAll('.card').length"), cards.len() as f64);

@@ -72,6 +72,8 @@ fn sums_equal_those_of_other_formats() {
     assert_eq!(report.sums("cpu.node", "cpu.count"), lines(&flames.cpu(), |line| line.weight.samples));
     let idle = flames.of(View { idle: true, ..View::default() });
     assert_eq!(report.sums("idle.node", "idle.ns"), lines(&idle, |line| line.weight.amount));
+    let charged = |node| report.columns["charge.node"].contains(node);
+    assert!(report.columns["idle.node"].iter().all(charged), "the page can charge a part of the time in the same way");
     let folded = support::export(Format::Folded, &events, View::default());
     let total: u64 = folded.lines().map(|line| line.rsplit(' ').next().expect(line).parse::<u64>().expect(line)).sum();
     let ns: u64 = report.columns["gpu.ns"].iter().chain(&report.columns["cpu.ns"]).sum();
@@ -89,7 +91,7 @@ fn events_add_up_to_the_sums() {
     events.retain(|_, ns| *ns > 0);
     assert_eq!(events, sums);
     assert_eq!(report.sums("sample.node", "sample.weight"), report.sums("cpu.node", "cpu.ns"));
-    assert_eq!(report.head["stride"], serde_json::json!([1, 1, 1, 1, 1, 1]));
+    assert_eq!(report.head["stride"], serde_json::json!([1, 1, 1, 1, 1, 1, 1]));
     let tracks = &report.columns["op.track"];
     let order: Vec<_> = tracks.iter().zip(&report.columns["op.start"]).collect();
     assert!(order.is_sorted(), "by track and time");

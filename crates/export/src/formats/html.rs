@@ -4,6 +4,7 @@ mod block;
 mod bounded;
 pub(crate) mod digest;
 mod gather;
+mod idle;
 pub(crate) mod overview;
 mod tree;
 
@@ -37,13 +38,14 @@ use crate::palette;
 /// The page. `{{name}}` marks where the parts go.
 const PAGE: &str = include_str!("html/page/index.html");
 pub(crate) const STYLE: &str = include_str!("html/page/style.css");
-const SCRIPTS: [&str; 16] = [
+const SCRIPTS: [&str; 17] = [
     "'use strict';\n",
     include_str!("html/page/format.js"),
     include_str!("html/page/explain.js"),
     include_str!("html/page/names.js"),
     include_str!("html/page/decode.js"),
     include_str!("html/page/calls.js"),
+    include_str!("html/page/idle.js"),
     include_str!("html/page/state.js"),
     include_str!("html/page/colours.js"),
     include_str!("html/page/overview.js"),
@@ -117,10 +119,10 @@ struct Head<'a> {
     shapes: Vec<[u32; 8]>,
     overview: OverviewInfo,
     explained: Vec<Explained>,
-    /// For operations, samples, waits, off-CPU intervals, calls and NVTX ranges: the number seen, and of how many one is in
-    /// the page.
-    seen: [u64; 6],
-    stride: [u64; 6],
+    /// For operations, samples, waits, off-CPU intervals, calls, NVTX ranges and samples in warpscope's own code: the number seen,
+    /// and of how many one is in the page.
+    seen: [u64; 7],
+    stride: [u64; 7],
 }
 
 #[derive(Serialize)]
@@ -211,6 +213,7 @@ fn data<'a>(flames: &Flames<'a>, view: View, events: Events<'_>) -> (Head<'a>, V
     let counters = counters(profile, view, &mut tree, &mut columns);
     let summary = Summary::of(flames);
     columns.extend(idle(flames, &summary, &mut tree));
+    columns.extend(idle::charges(profile, &gathered.threads, &mut tree));
     columns.extend(memory(flames, &mut tree));
     columns.extend(stalled(flames, view, &mut tree));
     let steps = steps(profile, &mut columns);
@@ -234,6 +237,7 @@ fn data<'a>(flames: &Flames<'a>, view: View, events: Events<'_>) -> (Head<'a>, V
         (gathered.switches.seen(), gathered.switches.stride()),
         (gathered.calls.seen(), gathered.calls.stride()),
         (gathered.ranges.seen(), gathered.ranges.stride()),
+        (gathered.costs.seen(), gathered.costs.stride()),
     ];
     let start: Option<&'a Start> = profile.start.as_ref();
     let interval_ns = gathered.overview.interval_ns;
@@ -436,7 +440,8 @@ fn event_columns(
     gathered: Gathered,
     columns: &mut Vec<Column>,
 ) -> (Vec<Track>, Vec<ThreadInfo>, Vec<[u32; 8]>, Vec<u32>) {
-    let Gathered { operations, samples, waits, switches, ranges, calls, tracks, threads, shapes, overview } = gathered;
+    let Gathered { operations, samples, costs, waits, switches, ranges, calls, tracks, threads, shapes, overview } =
+        gathered;
     let whole = operations.stride() == 1;
     let mut operations = operations.into_items();
     let interval_ns = overview.interval_ns;
@@ -460,16 +465,23 @@ fn event_columns(
         Column::plain("op.delay", operations.iter().map(|operation| operation.delay)),
         Column::plain("op.launch", operations.iter().map(|operation| operation.launch)),
         Column::plain("op.thread", operations.iter().map(|operation| operation.thread.into())),
+        Column::plain("op.stack", operations.iter().map(|operation| operation.stack.into())),
         Column::plain("op.amount", operations.iter().map(|operation| operation.amount)),
     ]);
-    let mut samples = samples.into_items();
-    samples.sort_by_key(|sample| (sample.thread, sample.time));
-    columns.extend([
-        Column::delta("sample.thread", samples.iter().map(|sample| sample.thread.into())),
-        Column::delta("sample.time", samples.iter().map(|sample| sample.time)),
-        Column::plain("sample.node", samples.iter().map(|sample| sample.node.into())),
-        Column::plain("sample.weight", samples.iter().map(|sample| sample.weight)),
-    ]);
+    for (names, samples) in [
+        (["sample.thread", "sample.time", "sample.node", "sample.weight"], samples),
+        (["cost.thread", "cost.time", "cost.node", "cost.weight"], costs),
+    ] {
+        let mut samples = samples.into_items();
+        samples.sort_by_key(|sample| (sample.thread, sample.time));
+        let [thread, time, node, weight] = names;
+        columns.extend([
+            Column::delta(thread, samples.iter().map(|sample| sample.thread.into())),
+            Column::delta(time, samples.iter().map(|sample| sample.time)),
+            Column::plain(node, samples.iter().map(|sample| sample.node.into())),
+            Column::plain(weight, samples.iter().map(|sample| sample.weight)),
+        ]);
+    }
     for (names, waits) in [
         (["wait.owner", "wait.start", "wait.duration", "wait.frame", "wait.node"], waits),
         (["switch.owner", "switch.start", "switch.duration", "switch.frame", "switch.node"], switches),

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use analysis::trace::reading::Reader;
-use analysis::{Events, family::Family, flame_tree::View, names};
+use analysis::{Events, family::Family, flame_tree::View, names, waits};
 use model::{
     causes::{Cause, Causes, Joined},
     event::{
-        Activity, Call, Event, KernelName, Layer, Pause, ProcessId, Range, Returned, Sample, SessionId, StackId,
-        Switch, Sync, Work,
+        Activity, Call, Event, KernelName, Layer, Pause, PointId, ProcessId, Range, Returned, Sample, SessionId,
+        StackId, Switch, Sync, Wait as Waited, Work,
     },
     profile::{GpuKey, Profile, What},
     ranges::RangedLaunches,
@@ -40,6 +40,8 @@ pub struct Operation {
     pub launch: u64,
     /// The thread that launched it, plus 1; 0 if the launch was not seen.
     pub thread: u32,
+    /// The stack that launched it, if the node is not below it; otherwise 0.
+    pub stack: u32,
     /// Bytes of a copy or memset; for a kernel, its shape.
     pub amount: u64,
 }
@@ -96,6 +98,8 @@ pub struct ThreadInfo {
 pub struct Gathered {
     pub operations: Bounded<Operation>,
     pub samples: Bounded<CpuSample>,
+    /// Samples in warpscope's own code: while a GPU is idle, they say what its thread did.
+    pub costs: Bounded<CpuSample>,
     pub waits: Bounded<Wait>,
     pub switches: Bounded<Wait>,
     /// NVTX ranges.
@@ -113,6 +117,7 @@ pub fn gather<'a>(profile: &'a Profile, view: View, events: Events<'_>, tree: &m
     let gathered = Gathered {
         operations: Bounded::new(LIMIT),
         samples: Bounded::new(LIMIT),
+        costs: Bounded::new(LIMIT),
         waits: Bounded::new(LIMIT),
         switches: Bounded::new(LIMIT),
         ranges: Bounded::new(LIMIT),
@@ -135,6 +140,7 @@ pub fn gather<'a>(profile: &'a Profile, view: View, events: Events<'_>, tree: &m
         shapes: FxHashMap::default(),
         own: FxHashMap::default(),
         ranged: RangedLaunches::default(),
+        reasons: FxHashMap::default(),
         took: FxHashMap::default(),
         all: gathered,
     };
@@ -154,6 +160,8 @@ struct Gather<'a, 'b> {
     shapes: FxHashMap<[u32; 8], u64>,
     own: FxHashMap<StackId, bool>,
     ranged: RangedLaunches,
+    /// The frame and the node of waits.
+    reasons: FxHashMap<(ProcessId, StackId, PointId), (u32, u32)>,
     /// How long launches took whose work has not been seen yet.
     took: FxHashMap<(SessionId, u32), u64>,
     all: Gathered,
@@ -174,6 +182,7 @@ impl Gather<'_, '_> {
                 Event::KernelName(name) => self.kernels.learn(&name),
                 Event::Call(call) => self.call(&call),
                 Event::Switch(switch) => self.switch(&switch),
+                Event::Wait(wait) if view.waits => self.wait(&wait),
                 Event::RangedLaunch(launch) => self.ranged.note(&launch, &self.profile.ranges),
                 Event::Range(range) if !range.mark => self.range(&range),
                 other => causes.note(&other),
@@ -221,11 +230,13 @@ impl Gather<'_, '_> {
         let node = self.tree.work(&GpuKey { process, stack, capture, what, device, stream, range });
         let track = self.track(activity, device, session);
         let thread = launch.map_or(0, |launch| self.thread(launch.process, launch.tid) + 1);
+        let launching = launch.map_or(0, |launch| self.tree.stack(launch.process, Some(launch.stack)));
+        let stack = if capture.is_none() && range == 0 { 0 } else { launching };
         let (start, duration) = (self.at(activity.start), activity.duration());
         self.all.overview.gpu(device, start, duration);
         let delay = launch.map_or(0, |launch| activity.start.saturating_sub(launch.time));
         let launch = launch.and_then(|launch| self.took.remove(&(launch.session, launch.correlation))).unwrap_or(0);
-        self.all.operations.push(Operation { track, start, duration, node, delay, launch, thread, amount });
+        self.all.operations.push(Operation { track, start, duration, node, delay, launch, thread, stack, amount });
     }
 
     /// Returns the number of a shape, plus 1; 0 if there are too many.
@@ -292,14 +303,15 @@ impl Gather<'_, '_> {
     }
 
     fn sample(&mut self, sample: &Sample) {
-        // Its own cost is not the program's.
-        if *self.own.entry(sample.stack).or_insert_with(|| self.profile.is_own_cost(sample.stack)) {
-            return;
-        }
         let node = self.tree.sample(sample.process, sample.stack);
         let (thread, time) = (self.thread(sample.process, sample.tid), self.at(sample.time));
+        let made = CpuSample { thread, time, node, weight: sample.weight };
+        // Its own cost is not the program's.
+        if *self.own.entry(sample.stack).or_insert_with(|| self.profile.is_own_cost(sample.stack)) {
+            return self.all.costs.push(made);
+        }
         self.all.overview.cpu(time, sample.weight);
-        self.all.samples.push(CpuSample { thread, time, node, weight: sample.weight });
+        self.all.samples.push(made);
     }
 
     fn call(&mut self, call: &Call) {
@@ -329,6 +341,19 @@ impl Gather<'_, '_> {
         let (owner, start) = (self.thread(switch.process, switch.tid), self.at(switch.start));
         let node = switch.stack.map_or(0, |stack| self.tree.stack(switch.process, Some(stack)));
         let duration = switch.end.saturating_sub(switch.start);
+        self.all.switches.push(Wait { owner, start, duration, frame, node });
+    }
+
+    fn wait(&mut self, wait: &Waited) {
+        let &Waited { process, tid, stack, reason, .. } = wait;
+        let (profile, tree) = (self.profile, &mut *self.tree);
+        let known = self.reasons.entry((process, stack, reason)).or_insert_with(|| {
+            let reason = waits::reason_of(profile, reason, Some(stack));
+            (tree.frame(reason, Family::Wait), tree.wait(process, stack, reason))
+        });
+        let (frame, node) = *known;
+        let (owner, start) = (self.thread(process, tid), self.at(wait.start));
+        let duration = wait.end.saturating_sub(wait.start);
         self.all.switches.push(Wait { owner, start, duration, frame, node });
     }
 }

@@ -197,8 +197,34 @@ impl<'a> Tree<'a> {
             return self.named_child(node, &point.function, Family::Wait);
         }
         let reason = waits::reason(point, &self.profile.frames(stack)).to_owned();
+        self.wait(process, stack, &reason)
+    }
+
+    /// Returns the node of a wait with a stack.
+    pub fn wait(&mut self, process: ProcessId, stack: StackId, reason: &str) -> u32 {
         let node = self.stack(process, Some(stack));
-        self.named_child(node, &reason, Family::Wait)
+        self.named_child(node, reason, Family::Wait)
+    }
+
+    /// Returns the node of idle time: under its GPU, and the phase if that is not between operations, the path of another node and
+    /// what was done there.
+    pub fn idle(&mut self, outer: &[(&str, Family)], path: u32, doing: Option<(&str, Family)>) -> u32 {
+        let mut frames = Vec::new();
+        let mut at = path;
+        while at != ROOT {
+            let (parent, frame) = self.nodes[at as usize];
+            frames.push(frame);
+            at = parent;
+        }
+        let top = outer.iter().fold(ROOT, |node, (name, family)| self.named_child(node, name, *family));
+        let node = frames.into_iter().rev().fold(top, |node, frame| self.child(node, frame));
+        doing.map_or(node, |(name, family)| self.named_child(node, name, family))
+    }
+
+    /// Returns the frame of the user's line in a stack.
+    pub fn place(&mut self, process: ProcessId, stack: StackId) -> u32 {
+        let place = self.code.place(process, stack);
+        self.frame(&place.frame, Family::Unknown)
     }
 
     /// Notes which frames of a stack are the user's own code. Lines of a flame graph have only their names.

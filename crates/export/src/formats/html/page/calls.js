@@ -61,14 +61,16 @@ class Recording {
       energy: columns['gpu.energy'] };
     this.cpu = { node: whole('cpu.node'), process: whole('cpu.process'), ns: columns['cpu.ns'], count: columns['cpu.count'] };
     this.idle = { node: whole('idle.node'), ns: columns['idle.ns'], count: columns['idle.count'] };
+    this.charge = Object.fromEntries(['device', 'phase', 'thread', 'cause', 'stack', 'node', 'place', 'reason'].map(name => [name, whole(`charge.${name}`)]));
     this.memory = { node: whole('memory.node'), when: whole('memory.when'), bytes: columns['memory.bytes'], count: columns['memory.count'] };
     this.stall = { node: whole('stall.node'), ns: columns['stall.ns'], count: columns['stall.count'] };
     this.hits = { node: whole('hits.node'), process: whole('hits.process'), weight: columns['hits.weight'],
       count: columns['hits.count'] };
     this.op = { track: whole('op.track'), start: columns['op.start'], duration: columns['op.duration'],
-      node: whole('op.node'), delay: columns['op.delay'], launch: columns['op.launch'], thread: whole('op.thread'), amount: columns['op.amount'] };
-    this.sample = { thread: whole('sample.thread'), time: columns['sample.time'], node: whole('sample.node'),
-      weight: columns['sample.weight'] };
+      node: whole('op.node'), delay: columns['op.delay'], launch: columns['op.launch'], thread: whole('op.thread'), stack: whole('op.stack'), amount: columns['op.amount'] };
+    const samples = kind => ({ thread: whole(`${kind}.thread`), time: columns[`${kind}.time`], node: whole(`${kind}.node`), weight: columns[`${kind}.weight`] });
+    this.sample = samples('sample');
+    this.cost = samples('cost');
     const waits = kind => ({ owner: whole(`${kind}.owner`), start: columns[`${kind}.start`],
       duration: columns[`${kind}.duration`], frame: whole(`${kind}.frame`), node: whole(`${kind}.node`) });
     this.wait = waits('wait');
@@ -87,6 +89,7 @@ class Recording {
       copy: columns['step.copy'], communication: columns['step.communication'], launching: columns['step.launching'], waiting: columns['step.waiting'], launches: columns['step.launches'] };
     this.overviewGpu = columns['overview.gpu'];
     this.overviewCpu = columns['overview.cpu'];
+    this.idleTime = new IdleTime(this);
     this.weights = this.findWeights();
     this.textOfNode = new Map();
   }
@@ -176,7 +179,14 @@ class Recording {
         made.count[sample.node[i]] += stride;
       }
     } else if (id === 'idle') {
-      // Samples are divided among all gaps, so that idle time has no place in time.
+      if ((range || filter.device !== null) && this.idleTime.isKnown) {
+        for (const { device, node, ns, count } of this.idleTime.in(range)) {
+          if (filter.device !== null && filter.device !== device) continue;
+          made.self[node] += ns;
+          made.count[node] += count;
+        }
+        return made;
+      }
       made.ranged = false;
       for (let i = 0; i < this.idle.node.length; i++) {
         made.self[this.idle.node[i]] += this.idle.ns[i];

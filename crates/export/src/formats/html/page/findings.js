@@ -6,8 +6,8 @@ class Findings {
     const { summary } = app.recording.head;
     this.facts = element('div', { class: 'facts' });
     this.about = element('p', { class: 'about' });
-    const cards = (summary.findings || []).map(finding => this.card(finding));
-    app.root.findings.replaceChildren(this.facts, ...this.warnings(), this.about, element('ol', { class: 'cards', hidden: !cards.length }, ...cards));
+    this.cards = (summary.findings || []).map(finding => this.card(finding));
+    app.root.findings.replaceChildren(this.facts, ...this.warnings(), this.about, element('ol', { class: 'cards', hidden: !this.cards.length }, ...this.cards.map(({ root }) => root)));
   }
 
   /** What depends on the selected time. */
@@ -47,9 +47,11 @@ class Findings {
     this.facts.style.setProperty('min-height', range && this.height ? `${this.height}px` : '');
     this.facts.replaceChildren(...facts);
     if (!range) this.height = this.facts.offsetHeight;
+    for (const card of this.cards) this.locate(card, range);
     this.about.hidden = !working.length || summary.mode.startsWith('trace');
     this.about.replaceChildren(...((summary.findings || []).length
-      ? [element('span', { class: 'faint' }, `Findings, by the most that each could gain of ${formatTime(summary.wall_ns)}. Gains overlap: they do not add up.`), ...app.rangeNotes(['whole'])]
+      ? [element('span', { class: 'faint' }, `Findings, by the most that each could gain of ${formatTime(summary.wall_ns)}. Gains overlap: they do not add up.`),
+        range ? element('span', { class: 'warn' }, 'Of the whole recording; each card says what of it is in the selected time.') : '']
       : [element('b', { class: 'good' }, 'Nothing stands out: '), 'no GPU waits for long, and no rule about copies, launches and kernels found anything worth a change.', ...app.rangeNotes(['whole'])]));
   }
 
@@ -78,6 +80,16 @@ class Findings {
     if (document.documentElement.scrollHeight > innerHeight) root.tabs.scrollIntoView();
   }
 
+  /** Says how much of a finding is in the selected time. What has nothing in it steps back. */
+  locate({ finding, root, located }, range) {
+    const part = range && evidenceIn(this.app, finding, range);
+    const whole = part && evidenceIn(this.app, finding, null);
+    located.hidden = !range;
+    located.textContent = !part || !whole.ns ? 'of the whole recording: not known for the selected time'
+      : part.ns > 0 ? `in the selected time: ${formatTime(part.ns)} of ${formatTime(whole.ns)} ${part.what}` : `nothing of it in the selected time (${part.what})`;
+    root.classList.toggle('outside', !!part && whole.ns > 0 && !part.ns);
+  }
+
   card(finding) {
     const { app } = this;
     const { recording } = app;
@@ -87,13 +99,15 @@ class Findings {
     const each = gain && steps && steps.count > 1 && steps.median_ns && !['start', 'imbalance'].includes(finding.kind) ? gain.ns / steps.count : 0;
     const buttons = evidenceOf(recording, finding).map(({ label, view }) => element('button', { onclick: () => this.show(typeof view === 'function' ? view() : view),
       'aria-label': `${label}: ${finding.title.slice(0, 100)}` }, label));
-    return element('li', { class: `card ${gain ? gain.severity : 'none'}` },
+    const located = element('p', { class: 'warn', hidden: true });
+    const root = element('li', { class: `card ${gain ? gain.severity : 'none'}` },
       element('div', { class: 'gain' }, gain ? element('b', {}, `≤ ${formatShare(gain.ns, wall)}`) : element('b', {}, finding.kind === 'memory-peak' ? 'memory' : 'ranks'),
         gain ? element('span', {}, each ? `${formatTime(each)} per step` : formatTime(gain.ns)) : null,
         gain ? element('span', { class: 'severity' }, gain.severity) : null),
       element('div', { class: 'what' }, element('b', {}, printable(finding.title)), element('p', {}, `Try: ${printable(finding.advice)}`),
-        evidence.length ? element('p', { class: 'faint' }, evidence.join('  ·  ')) : null),
+        evidence.length ? element('p', { class: 'faint' }, evidence.join('  ·  ')) : null, located),
       element('div', { class: 'actions' }, ...buttons, explainer(app, finding.kind, 'finding')));
+    return { finding, root, located };
   }
 
   /** What is wrong with the recording itself. */
@@ -110,6 +124,24 @@ class Findings {
     });
     return texts.map(text => element('p', { class: 'warning' }, printable(text)));
   }
+}
+
+/** How much of the time that a finding is about is in a range, or in all; null if that is not known. */
+function evidenceIn(app, { kind, place, evidence }, range) {
+  const { recording } = app;
+  const frame = place ? recording.names.indexOf(place.frame) : -1;
+  const add = rows => rows.reduce((sum, { ns }) => sum + ns, 0);
+  if (['gpu-idle', 'launch-bound', 'start'].includes(kind)) {
+    if (!recording.idleTime.isKnown) return null;
+    const rows = recording.idleTime.in(range).filter(row => row.phase === (kind === 'start' ? PHASE.before : PHASE.between));
+    const gpu = recording.head.summary.idle.find(gpu => evidence.some(({ name, value }) => name === 'idle' && value === gpu.idle_ns));
+    if (kind === 'start') return { ns: add(rows), what: 'before the first work' };
+    if (kind === 'launch-bound') return { ns: add(rows.filter(row => row.cause === CAUSE.launching)), what: 'idle while launching' };
+    return { ns: add(gpu ? rows.filter(row => row.device === gpu.device) : rows), what: 'idle' };
+  }
+  if (frame < 0 || ['imbalance', 'memory-peak', 'synchronization'].includes(kind)) return null;
+  const sums = app.sums('gpu', range, { process: null, device: null }), marks = recording.marked({ kind: 'f', id: frame });
+  return { ns: sums.self.reduce((sum, ns, node) => sum + (marks[node] ? ns : 0), 0), what: 'GPU time there' };
 }
 
 /** The views that show the evidence of a finding. */

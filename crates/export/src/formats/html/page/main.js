@@ -134,17 +134,17 @@ class App {
     return { process, device };
   }
 
-  sumsKey(id) {
-    return JSON.stringify([id, this.state.values.range, this.filter()]);
+  sumsKey(id, range = this.state.values.range, filter = this.filter()) {
+    return JSON.stringify([id, range, filter]);
   }
 
-  /** The sums of a weight in the time range and filter. */
-  sums(id) {
-    const key = this.sumsKey(id);
+  /** The sums of a weight in a time range and filter: the chosen ones. */
+  sums(id, range = this.state.values.range, filter = this.filter()) {
+    const key = this.sumsKey(id, range, filter);
     let sums = this.cache.get(key);
     if (!sums) {
       if (this.cache.size > 12) this.cache.clear();
-      this.cache.set(key, sums = this.recording.sums(id, this.state.values.range, this.filter()));
+      this.cache.set(key, sums = this.recording.sums(id, range, filter));
     }
     return sums;
   }
@@ -162,8 +162,9 @@ class App {
         if (range && stride > 1) notes.push(element('span', { class: 'faint' }, `estimated from 1 of ${formatCount(stride)} ${id === 'cpu' ? 'samples' : 'operations'}`));
       } else if (weight || id === 'whole') {
         const what = ids.length > 1 && weight ? `${weight.label}: ` : '';
-        if (range) not(`${what}of the whole recording, not of the selected time`);
-        if (id !== 'whole' && (device !== null || (process !== null && /^(idle|stall|memory)/.test(id)))) not(`${what}of all processes and GPUs`);
+        const follows = id === 'idle' && this.recording.idleTime.isKnown;
+        if (range && !follows) not(`${what}of the whole recording, not of the selected time`);
+        if (id !== 'whole' && ((device !== null && !follows) || (process !== null && /^(idle|stall|memory)/.test(id)))) not(`${what}of all processes${follows ? '' : ' and GPUs'}`);
       }
     }
     return notes;

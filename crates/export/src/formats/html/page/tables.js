@@ -294,8 +294,13 @@ function waitTable(app) {
     }
   };
   intervals(recording.wait, 'CUDA call waits for the GPU', recording.head.stride[2], owner => owner);
-  intervals(recording.switch, 'thread off the CPU', recording.head.stride[3], owner => recording.head.threads[owner].process);
-  if (recording.weights.some(weight => weight.id === 'wait')) {
+  // In a recording, these are the waits of threads that launch; the sums are those of all threads, but have no times.
+  const summed = recording.weights.some(weight => weight.id === 'wait');
+  const ranged = range && recording.switch.start.length > 0;
+  if (!summed || ranged) {
+    intervals(recording.switch, summed ? 'launching thread off the CPU' : 'thread off the CPU', recording.head.stride[3], owner => recording.head.threads[owner].process);
+  }
+  if (summed && !ranged) {
     const sums = app.sums('wait');
     for (let node = 1; node < recording.nodes; node++) {
       if (sums.count[node]) add('off the CPU, by stack', recording.names[recording.frame[node]], { kind: 'f', id: recording.frame[node] }, sums.self[node], sums.count[node], 0);
@@ -306,7 +311,7 @@ function waitTable(app) {
     { key: 'total', label: 'time', term: 'waiting', kind: 'time', bar: 'wait', width: 130 }, { key: 'count', label: 'waits', kind: 'count', width: 90 },
     { key: 'mean', label: 'mean', kind: 'time', width: 90 }, { key: 'max', label: 'max', kind: 'time', width: 90 },
     { key: 'name', label: 'wait', kind: 'text' }, { key: 'kind', label: 'kind', kind: 'text' },
-  ], rows: [...rows.values()], weights: ['wait'] };
+  ], rows: [...rows.values()], note: summed && ranged ? 'of threads that launch: the waits of others have no times' : '', weights: summed && ranged ? [] : ['wait'] };
 }
 
 /** Traced calls by function. */
@@ -414,22 +419,33 @@ function stallTable(app) {
 
 /** What each GPU waited for while it was idle. */
 function idleTable(app) {
-  const { summary } = app.recording.head;
-  const { device } = app.state.values;
+  const { names, idleTime, head, wall } = app.recording;
+  const { summary } = head;
+  const { device, range } = app.state.values;
   const rows = [];
-  const doing = { running: 'ran on the CPU', waiting: 'waited', launching: 'launched the next work', meanwhile: 'unknown; another thread ran', unknown: 'unknown', other: 'several causes' };
+  const doing = { launching: 'launched the next work', waiting: 'waited', running: 'ran on the CPU', meanwhile: 'unknown; another thread ran', unknown: 'unknown', other: 'several causes' };
+  const phases = ['before the first operation', 'between operations', 'after the last operation'];
   for (const gpu of summary.idle.filter(gpu => device === null || gpu.device === device)) {
-    for (const [phase, causes] of [['between operations', gpu.causes], ['before the first operation', gpu.before]]) {
+    const alike = new Map();
+    for (const row of range && idleTime.isKnown ? idleTime.in(range).filter(row => row.device === gpu.device) : []) {
+      const { cause, reason, place, phase, ns } = row;
+      const key = [cause, reason, place, phase].join();
+      if (!alike.has(key)) alike.set(key, { ns: 0, phase: phases[phase], gpu: `GPU ${gpu.label}`, cause: [Object.values(doing)[cause], reason ? names[reason - 1] : ''].filter(Boolean).join(' '),
+        place: place ? names[place - 1] : '', sel: place ? { kind: 'f', id: place - 1 } : null });
+      alike.get(key).ns += ns;
+    }
+    for (const row of alike.values()) rows.push({ ...row, share: row.ns / (Math.min(wall, range[1]) - range[0]) });
+    for (const [phase, causes] of range && idleTime.isKnown ? [] : [[phases[1], gpu.causes], [phases[0], gpu.before]]) {
       for (const { cause, reason, place, ns, share } of causes) {
-        const frame = place ? app.recording.names.indexOf(place.frame) : -1;
+        const frame = place ? names.indexOf(place.frame) : -1;
         rows.push({ ns, share, phase, gpu: `GPU ${gpu.label}`, cause: [doing[cause] || cause, reason].filter(Boolean).join(' '), place: place ? place.frame : '',
           sel: frame > 0 ? { kind: 'f', id: frame } : null });
       }
     }
   }
   return { columns: [
-    { key: 'ns', label: 'idle', term: 'idle', kind: 'time', bar: 'wait', width: 120 }, { key: 'share', label: 'of recording', term: 'share', kind: 'share', width: 104 },
+    { key: 'ns', label: 'idle', term: 'idle', kind: 'time', bar: 'wait', width: 120 }, { key: 'share', label: range && idleTime.isKnown ? 'of selected' : 'of recording', term: 'share', kind: 'share', width: 104 },
     { key: 'place', label: 'code', term: 'user code', kind: 'text' }, { key: 'cause', label: 'what the feeding thread did', term: 'feeding thread', kind: 'text' },
     { key: 'phase', label: 'when', kind: 'text' }, { key: 'gpu', label: 'device', kind: 'text' },
-  ], rows, weights: ['whole'] };
+  ], rows, weights: ['idle'] };
 }
