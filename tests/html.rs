@@ -9,6 +9,7 @@ use std::{
 use serde_json::{Value, json};
 
 mod range;
+mod ranks;
 
 use crate::stalls;
 use crate::support::{Ended, Running, Scene, browser::Browser, oracle::Walk, program, scene::number};

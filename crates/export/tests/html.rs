@@ -91,7 +91,7 @@ fn events_add_up_to_the_sums() {
     events.retain(|_, ns| *ns > 0);
     assert_eq!(events, sums);
     assert_eq!(report.sums("sample.node", "sample.weight"), report.sums("cpu.node", "cpu.ns"));
-    assert_eq!(report.head["stride"], serde_json::json!([1, 1, 1, 1, 1, 1, 1]));
+    assert_eq!(report.head["stride"], serde_json::json!([1, 1, 1, 1, 1, 1, 1, 1]));
     let tracks = &report.columns["op.track"];
     let order: Vec<_> = tracks.iter().zip(&report.columns["op.start"]).collect();
     assert!(order.is_sorted(), "by track and time");

@@ -171,7 +171,7 @@ impl Recorded<'_> {
         let end = End { time, status: command.status.map(ExitStatusExt::into_raw) };
         let (mut profile, complete) = self.style.finish(sink, end, &mut kept);
         if !self.options.quiet || outputs.has_steps() {
-            profile.steps = steps::of_recording(&profile, &mut || outputs.events());
+            steps::complete(&mut profile, &mut || outputs.events());
         }
         if recorded_nothing(&profile, command.status) {
             outputs.keep_existing();

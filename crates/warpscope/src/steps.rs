@@ -119,10 +119,26 @@ const MAX_STACKS: usize = 8192;
 /// The most events of a recording whose slow steps are explained at its end: that takes longer than to find them.
 const MAX_EXPLAINED: u64 = 100_000;
 
-/// Returns the steps of a recording that has just been made, unless that takes long: `report` always has them.
-pub fn of_recording<'e>(profile: &Profile, events: &mut dyn FnMut() -> io::Result<Events<'e>>) -> Option<Steps> {
+/// Adds what further passes over the events find: the steps, and what late ranks did instead. Nothing of a recording that is too
+/// long for that.
+pub fn complete<'e>(profile: &mut Profile, events: &mut dyn FnMut() -> io::Result<Events<'e>>) {
+    profile.steps = of_recording(profile, events);
+    if !profile.communication.operations.is_empty()
+        && events_of(profile) <= MAX_EVENTS
+        && let Ok(reasons) = analysis::collectives::reasons(profile, events)
+    {
+        profile.communication.reasons = reasons;
+    }
+}
+
+fn events_of(profile: &Profile) -> u64 {
     let ledger = &profile.ledger;
-    let count = ledger.launches + ledger.kernels + ledger.copies + ledger.memsets + ledger.samples;
+    ledger.launches + ledger.kernels + ledger.copies + ledger.memsets + ledger.samples
+}
+
+/// Returns the steps of a recording that has just been made, unless that takes long: `report` always has them.
+fn of_recording<'e>(profile: &Profile, events: &mut dyn FnMut() -> io::Result<Events<'e>>) -> Option<Steps> {
+    let count = events_of(profile);
     if profile.is_trace() || count > MAX_EVENTS || profile.stacks.len() > MAX_STACKS {
         return None;
     }

@@ -241,6 +241,36 @@ pub(super) const ALL: &[Entry] = &[
         ],
     ),
     word(
+        "only communication",
+        &["exposed", "exposed communication"],
+        [
+            "Time in which a rank's GPU ran communication kernels (NCCL) and nothing else.",
+            "The union of the intervals of its work, without that of its other kernels and copies.",
+            "Exact.",
+            "Start collective operations earlier, in buckets, so that they overlap with computation.",
+        ],
+    ),
+    word(
+        "transfer",
+        &["transfer time"],
+        [
+            "The time in which all members of a collective operation took part.",
+            "From the start of the last member's kernel to the end of the first one.",
+            "Exact on one host; across hosts within the difference of their clocks.",
+            "Compare its bus bandwidth with what the links can do.",
+        ],
+    ),
+    word(
+        "bus bandwidth",
+        &["bus", "busbw"],
+        [
+            "What each link must have carried at least, by transfer time: comparable between operations and numbers of ranks.",
+            "Bytes passed to the call, times the factor of nccl-tests for the operation, divided by transfer time.",
+            "Exact for single operations; absent where nccl-tests define none.",
+            "Small operations are limited by latency: put several into one.",
+        ],
+    ),
+    word(
         "simulated GPU",
         &["--sim", "sim"],
         [

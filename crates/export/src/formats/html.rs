@@ -2,6 +2,7 @@
 
 mod block;
 mod bounded;
+mod collectives;
 pub(crate) mod digest;
 mod gather;
 mod idle;
@@ -24,9 +25,10 @@ use analysis::{
     waits,
 };
 use block::Column;
+use collectives::{CommunicatorInfo, collectives, communicates};
 use gather::{Gathered, ThreadInfo, Track, gather};
 use model::{
-    event::{ProcessId, Start},
+    event::Start,
     profile::Profile,
     steps::{Series, Step},
 };
@@ -38,7 +40,7 @@ use crate::palette;
 /// The page. `{{name}}` marks where the parts go.
 const PAGE: &str = include_str!("html/page/index.html");
 pub(crate) const STYLE: &str = include_str!("html/page/style.css");
-const SCRIPTS: [&str; 17] = [
+const SCRIPTS: [&str; 20] = [
     "'use strict';\n",
     include_str!("html/page/format.js"),
     include_str!("html/page/explain.js"),
@@ -53,6 +55,9 @@ const SCRIPTS: [&str; 17] = [
     include_str!("html/page/flame.js"),
     include_str!("html/page/timeline.js"),
     include_str!("html/page/tables.js"),
+    include_str!("html/page/collectives.js"),
+    include_str!("html/page/lanes.js"),
+    include_str!("html/page/ranks.js"),
     include_str!("html/page/source.js"),
     include_str!("html/page/findings.js"),
     include_str!("html/page/main.js"),
@@ -119,10 +124,13 @@ struct Head<'a> {
     shapes: Vec<[u32; 8]>,
     overview: OverviewInfo,
     explained: Vec<Explained>,
-    /// For operations, samples, waits, off-CPU intervals, calls, NVTX ranges and samples in warpscope's own code: the number seen,
-    /// and of how many one is in the page.
-    seen: [u64; 7],
-    stride: [u64; 7],
+    communicators: Vec<CommunicatorInfo>,
+    /// The operations of communicators, by number.
+    calls: Vec<&'static str>,
+    /// For operations, samples, waits, off-CPU intervals, calls, NVTX ranges, samples in warpscope's own code and operations of
+    /// communicators: the number seen, and of how many one is in the page.
+    seen: [u64; 8],
+    stride: [u64; 8],
 }
 
 #[derive(Serialize)]
@@ -155,6 +163,7 @@ struct ProcessRow<'a> {
     name: &'a str,
     start: u64,
     end: u64,
+    rank: Option<u32>,
     /// The node of the call tree.
     node: u32,
 }
@@ -217,6 +226,7 @@ fn data<'a>(flames: &Flames<'a>, view: View, events: Events<'_>) -> (Head<'a>, V
     columns.extend(memory(flames, &mut tree));
     columns.extend(stalled(flames, view, &mut tree));
     let steps = steps(profile, &mut columns);
+    let collectives = collectives(profile, &mut tree, &mut columns);
     let origin = profile.start.as_ref().map_or(0, |start| start.time);
     let processes = profile.processes.iter().map(|(id, process)| ProcessRow {
         id: id.0,
@@ -225,11 +235,12 @@ fn data<'a>(flames: &Flames<'a>, view: View, events: Events<'_>) -> (Head<'a>, V
         name: &process.comm,
         start: process.start.saturating_sub(origin),
         end: process.end.saturating_sub(origin),
+        rank: profile.rank(*id),
         node: tree.process(*id),
     });
     let mut processes: Vec<ProcessRow<'_>> = processes.collect();
     // Ranks by number, then what has none.
-    processes.sort_by_key(|row| profile.rank(ProcessId(row.id)).unwrap_or(u32::MAX));
+    processes.sort_by_key(|row| row.rank.unwrap_or(u32::MAX));
     let all = [
         (gathered.operations.seen(), gathered.operations.stride()),
         (gathered.samples.seen(), gathered.samples.stride()),
@@ -238,10 +249,12 @@ fn data<'a>(flames: &Flames<'a>, view: View, events: Events<'_>) -> (Head<'a>, V
         (gathered.calls.seen(), gathered.calls.stride()),
         (gathered.ranges.seen(), gathered.ranges.stride()),
         (gathered.costs.seen(), gathered.costs.stride()),
+        (collectives.seen, collectives.stride),
     ];
     let start: Option<&'a Start> = profile.start.as_ref();
     let interval_ns = gathered.overview.interval_ns;
     let (tracks, threads, shapes, devices) = event_columns(gathered, &mut columns);
+    columns.push(communicates(&tree));
     let (more, names) = tree.columns();
     columns.extend(more);
     let slow_steps = summary.steps.iter().flat_map(|steps| &steps.outliers).filter_map(SlowStep::of).collect();
@@ -264,6 +277,8 @@ fn data<'a>(flames: &Flames<'a>, view: View, events: Events<'_>) -> (Head<'a>, V
         shapes,
         overview: OverviewInfo { interval_ns, devices },
         explained,
+        communicators: collectives.communicators,
+        calls: collectives.calls,
         seen: all.map(|(seen, _)| seen),
         stride: all.map(|(_, stride)| stride),
     };

@@ -82,7 +82,7 @@ impl Place {
         cut.events(|event: &Event| sink.push(event));
         let (mut profile, recorded) = self.style.finish(sink, cut.end, &mut kept);
         if !self.quiet || outputs.has_steps() {
-            profile.steps = steps::of_recording(&profile, &mut || outputs.events());
+            steps::complete(&mut profile, &mut || outputs.events());
         }
         let flames = Flames::new(&profile);
         let whole = self.style.write(&flames, &mut outputs, recorded);

@@ -9,7 +9,8 @@
 //! Every stack is a node of one call tree (`node.parent`, `node.frame`; node 0 is the root). `gpu.*`, `cpu.*` and `hits.*` are
 //! the sums by node over the whole recording, the same as in `.folded`, in nanoseconds; `memory.*` is GPU memory by node, at its
 //! peak (`memory.when` 0) and at the end (1). `op.*`, `sample.*`, `wait.*`, `switch.*` and `call.*` are events, with times
-//! relative to the start of the recording, for the timeline and for time ranges. Of too many events, they have a pseudo-random
+//! relative to the start of the recording, for the timeline and for time ranges. `collective.*` are operations of communicators,
+//! `member.*` their members, one operation after the other. Of too many events, they have a pseudo-random
 //! sample: `seen` is their number, `stride` how many each stands for.
 
 use std::io::{self, Write};

@@ -245,6 +245,12 @@ impl<'a> Tree<'a> {
         })
     }
 
+    /// Returns the frames of kernels, with the names of the kernels.
+    pub fn kernels(&self) -> impl Iterator<Item = (u32, &str)> {
+        let frames = (0_u32..).zip(&self.frames).filter(|(_, (_, family))| *family == Family::GpuKernel);
+        frames.filter_map(|(number, (name, _))| Some((number, name.split_once("_Kernel] ")?.1)))
+    }
+
     /// Returns the columns of the tree, and its names: first those of the frames, then the texts that frames refer to.
     pub fn columns(self) -> (Vec<Column>, Vec<String>) {
         let mut names: Vec<String> = self.frames.iter().map(|(name, _)| name.to_string()).collect();

@@ -89,6 +89,9 @@ class Recording {
       copy: columns['step.copy'], communication: columns['step.communication'], launching: columns['step.launching'], waiting: columns['step.waiting'], launches: columns['step.launches'] };
     this.overviewGpu = columns['overview.gpu'];
     this.overviewCpu = columns['overview.cpu'];
+    this.communicates = new Uint8Array(this.family.length);
+    for (const frame of columns['frame.communicates']) this.communicates[frame] = 1;
+    this.collectives = new Collectives(this, columns);
     this.idleTime = new IdleTime(this);
     this.weights = this.findWeights();
     this.textOfNode = new Map();
@@ -277,14 +280,27 @@ class Recording {
     return text;
   }
 
+  /** The nodes that a selection of anything but a name refers to: several if that is an operation of a communicator. */
+  nodesOf({ kind, id }) {
+    if (kind === 'f') return [];
+    if (kind !== 'c') return [kind === 'o' ? this.op.node[id] : id];
+    const { first, count } = this.collectives;
+    const nodes = [];
+    for (let m = id < count ? first[id] : 0, to = id < count ? first[id + 1] : 0; m < to; m++) {
+      const op = this.collectives.opOf(m);
+      if (op !== null) nodes.push(this.op.node[op]);
+    }
+    return nodes;
+  }
+
   /** Marks the nodes whose path contains the selection. */
   marked(selection) {
     if (!selection) return null;
     const marks = new Uint8Array(this.nodes);
     const { kind, id } = selection;
-    const target = kind === 'o' ? this.op.node[id] : id;
+    const targets = new Set(this.nodesOf(selection));
     for (let node = 1; node < this.nodes; node++) {
-      const here = kind === 'f' ? this.is(node, id) : node === target;
+      const here = kind === 'f' ? this.is(node, id) : targets.has(node);
       if (here || marks[this.parent[node]]) marks[node] = 1;
     }
     return marks;

@@ -25,10 +25,18 @@ const shades = new Map();
 
 /** The colour of a frame. */
 function colour(family, name) {
-  const key = family * 64 + hash(name) % 64;
+  return shade(shadeKey(family, name));
+}
+
+/** The number of a frame's colour, in any theme. */
+function shadeKey(family, name) {
+  return family * 64 + hash(name) % 64;
+}
+
+function shade(key) {
   let text = shades.get(key);
   if (!text) {
-    const [hue, saturation, light, dark] = SHADES[family] || SHADES[FAMILY.unknown];
+    const [hue, saturation, light, dark] = SHADES[key >> 6] || SHADES[FAMILY.unknown];
     const part = key % 64 / 63 - 0.5;
     text = `hsl(${hue + part * 12} ${saturation * (theme.dark ? 0.78 : 1)}% ${(theme.dark ? dark : light) + part * 9}%)`;
     shades.set(key, text);

@@ -119,7 +119,7 @@ class Findings {
     if (summary.cut_off) texts.push('The recording is incomplete: it ends before the program did.');
     if (summary.unmatched_activities) texts.push(summary.ledger[0]);
     texts.push(...summary.notes.slice(0, 3));
-    ['GPU operations', 'CPU samples', 'waits', 'off-CPU intervals', 'calls'].forEach((what, index) => {
+    ['GPU operations', 'CPU samples', 'waits', 'off-CPU intervals', 'calls', 'NVTX ranges', "samples in warpscope's own code", 'operations of communicators'].forEach((what, index) => {
       if (stride[index] > 1) texts.push(`The timeline and time ranges show 1 of ${formatCount(stride[index])} of the ${formatCount(seen[index])} ${what}. Sums over the whole recording are exact.`);
     });
     return texts.map(text => element('p', { class: 'warning' }, printable(text)));

@@ -215,8 +215,10 @@ class FlameGraph {
       };
       visit(this.tree.root);
     } else {
-      const node = this.find(selection.kind === 'o' ? recording.op.node[selection.id] : selection.id);
-      if (node) nodes.add(node);
+      for (const at of recording.nodesOf(selection)) {
+        const node = this.find(at);
+        if (node) nodes.add(node);
+      }
     }
     return nodes;
   }

@@ -37,6 +37,7 @@ class App {
       ['occupancy', 'Occupancy', table('occupancy', occupancyTable), (head.summary.occupancy || []).length],
       ['stalls', 'Stalls', table('stalls', stallTable), head.summary.stalls ? head.summary.stalls.lines.length : 0],
       ['source', 'Source', head.sources.length ? new Source(this) : null, head.sources.length],
+      ['ranks', 'Ranks', new Ranks(this), recording.collectives.count + ((head.summary.communication || {}).collectives || 0)],
       ['calls', 'Calls', table('calls', callTable), recording.call.start.length],
       ['processes', 'Processes', table('processes', processTable, ['process', 'term']), head.processes.length],
       ['devices', 'Devices', table('devices', deviceTable), head.summary.devices.length],
@@ -197,6 +198,7 @@ class App {
     const lines = sel ? describeSelection(this, sel) : null;
     if (!lines) {
       const hint = this.current.id === 'time' ? 'Click an operation to see its call path. W/S zoom, A/D pan, wheel zooms, drag pans.'
+        : this.current.id === 'ranks' ? 'Click an operation to see its members, a cell to see its longest wait. W/S zoom, A/D pan, Ctrl + wheel zooms, drag pans.'
         : this.current.id === 'flame' ? 'Click a frame to zoom and select it, Esc goes back, / searches. Drag over the strip above to select a time range.'
         : 'Click a row to select it, double-click to show it in the flame graph.';
       this.root.details.replaceChildren(element('div', { class: 'line faint hint' }, hint));
@@ -269,8 +271,10 @@ class App {
 /** The lines about the selection at the bottom. */
 function describeSelection(app, sel) {
   const { recording } = app;
-  const bounds = { n: recording.nodes, f: recording.names.length, o: recording.op.start.length };
+  const bounds = { n: recording.nodes, f: recording.names.length, o: recording.op.start.length, c: recording.collectives.count };
   if (sel.id >= bounds[sel.kind]) return null;
+  if (sel.kind === 'c') return describeCollective(app, sel.id);
+  const collective = recording.collectives.of(sel);
   const marks = recording.marked(sel);
   const node = sel.kind === 'n' ? sel.id : sel.kind === 'o' ? recording.op.node[sel.id] : 0;
   const name = printable(sel.kind === 'f' ? anyGpu(recording.names[sel.id]) : recording.names[recording.frame[node]]);
@@ -298,6 +302,7 @@ function describeSelection(app, sel) {
   const buttons = [
     app.current.id === 'flame' ? null : element('button', { onclick: () => app.showFlame(sel) }, 'flame graph'),
     app.current.id === 'time' || !recording.op.start.length ? null : element('button', { onclick: () => app.state.set({ tab: 'time' }) }, 'timeline'),
+    collective === null ? null : element('button', { onclick: () => app.state.set({ sel: { kind: 'c', id: collective } }) }, 'all members'),
     node ? element('button', { onclick: event => copyText(recording.path(node).map(at => recording.names[recording.frame[at]]).join(';')).then(copied => {
       event.target.textContent = copied ? 'copied' : 'cannot copy';
     }) }, 'copy path') : null,

@@ -32,7 +32,7 @@ class State {
       else if (key === 'open' && /^[\d.,-]{1,9999}$/.test(text)) values.open = text.split(',');
       else if ((key === 'range' || key === 'window') && pair) values[key] = pair;
       else if (['process', 'device', 'zoom'].includes(key) && whole !== null) values[key] = whole;
-      else if (key === 'sel' && /^[nfo]\d{1,9}$/.test(text)) values.sel = { kind: text[0], id: Number(text.slice(1)) };
+      else if (key === 'sel' && /^[nfoc]\d{1,9}$/.test(text)) values.sel = { kind: text[0], id: Number(text.slice(1)) };
     }
     return values;
   }

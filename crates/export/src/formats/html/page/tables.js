@@ -42,7 +42,7 @@ class Table {
       [column.key, rows.reduce((most, row) => Math.max(most, row[column.key]), 0)]));
     const shown = test ? `${formatCount(this.rows.length)} of ${formatCounted(this.all, 'row', 'rows')}` : formatCounted(this.all, 'row', 'rows');
     this.note.textContent = [shown, note].filter(Boolean).join(' · ');
-    const width = column => column.kind === 'text' ? 'minmax(120px, 1fr)' : `${columnWidth(column)}px`;
+    const width = column => column.kind === 'text' && !column.width ? 'minmax(120px, 1fr)' : `${columnWidth(column)}px`;
     this.scroll.style.setProperty('--columns', columns.map(width).join(' '));
     // On a narrow screen the name comes first, and stays.
     this.scroll.style.setProperty('--narrow', ['170px', ...columns.filter((_, index) => index !== this.first).map(column => column.kind === 'text' ? '200px' : width(column))].join(' '));
@@ -124,7 +124,7 @@ class Table {
       const text = printable(String(value));
       return quote(/^\s*[=+\-@]/.test(text) ? `'${text}` : text);
     };
-    const unit = { time: '_ns', bytes: '_bytes', rate: '_bytes_per_s' };
+    const unit = { time: '_ns', at: '_ns', bytes: '_bytes', rate: '_bytes_per_s' };
     const lines = [this.columns.map(column => quote(column.label.replaceAll(' ', '_') + (unit[column.kind] || '')))];
     for (const row of this.rows) lines.push(this.columns.map(column => cell(row[column.search || column.key], column.kind)));
     return lines.map(line => line.join(',')).join('\n') + '\n';
@@ -146,6 +146,7 @@ function formatCell(value, kind) {
   if (kind === 'text') return printable(String(value));
   if (value === null || value === undefined || Number.isNaN(value)) return '';
   if (kind === 'time') return value ? formatTime(value) : '';
+  if (kind === 'at') return formatTick(value, 1000);
   if (kind === 'bytes') return formatBytes(value);
   if (kind === 'rate') return value ? `${formatBytes(value)}/s` : '';
   if (kind === 'share') return formatShare(value, 1);

@@ -1,7 +1,8 @@
-// The timeline: streams of every device, then threads. It draws one thing per pixel, found by binary search, so that the
+// The timeline: streams of every device, then threads. It draws one thing per pixel, found by search, so that the
 // cost depends on the width of the screen, not on the number of events.
 
 const TIME_LABEL = 190;
+const NARROW_LABEL = 84;
 const AXIS = 20;
 const MOST_LANES = 8;
 const NARROWEST = 50;
@@ -16,28 +17,48 @@ function lowerBound(values, value, from, to) {
   return from;
 }
 
+/** The same for an index that is likely near `from`. */
+function nextBound(values, value, from, to) {
+  let step = 1;
+  while (from + step < to && values[from + step] < value) {
+    from += step;
+    step *= 2;
+  }
+  return lowerBound(values, value, from, Math.min(to, from + step + 1));
+}
+
 /** Intervals that do not overlap, in order of time, with what is needed to draw many of them as one. */
 class Slices {
   constructor(start, duration, id) {
     Object.assign(this, { start, duration, id, count: start.length });
     this.busy = new Float64Array(this.count + 1);
     for (let i = 0; i < this.count; i++) this.busy[i + 1] = this.busy[i] + duration[i];
-    this.longest = new Uint32Array(Math.ceil(this.count / 64));
-    for (let i = 0; i < this.count; i++) {
-      const block = i >>> 6;
-      if (i === block << 6 || duration[i] > duration[this.longest[block]]) this.longest[block] = i;
+    // The longest of 16 intervals, of 256, and so on.
+    this.levels = [];
+    for (let below = null, size = this.count; size > 16; below = this.levels[this.levels.length - 1]) {
+      const level = new Uint32Array(Math.ceil(size / 16));
+      for (let i = 0; i < size; i++) {
+        const candidate = below ? below[i] : i;
+        if (i % 16 === 0 || duration[candidate] > duration[level[i >> 4]]) level[i >> 4] = candidate;
+      }
+      this.levels.push(level);
+      size = level.length;
     }
   }
 
   /** The longest interval in [from, to). */
   longestIn(from, to) {
+    const { duration, levels } = this;
     let best = from;
     for (let i = from; i < to;) {
-      const block = i >>> 6;
-      const whole = i === block << 6 && i + 64 <= to;
-      const candidate = whole ? this.longest[block] : i;
-      if (this.duration[candidate] > this.duration[best]) best = candidate;
-      i += whole ? 64 : 1;
+      let level = -1, size = 1;
+      while (level + 1 < levels.length && i % (size * 16) === 0 && i + size * 16 <= to) {
+        level++;
+        size *= 16;
+      }
+      const candidate = level < 0 ? i : levels[level][i / size];
+      if (duration[candidate] > duration[best]) best = candidate;
+      i += size;
     }
     return best;
   }
@@ -73,6 +94,8 @@ function runs(keys, each) {
 class TimeLine {
   constructor(app) {
     this.app = app;
+    this.name = 'time';
+    this.left = TIME_LABEL;
     this.canvas = element('canvas', { tabindex: '0', 'aria-label': 'Timeline', class: 'graph' });
     this.scroll = element('div', { class: 'scroll' }, this.canvas);
     this.note = element('span', { class: 'faint' });
@@ -192,18 +215,28 @@ class TimeLine {
     return shown || range || [0, this.app.recording.wall];
   }
 
+  /** The width of what is right of the labels. */
   width() {
-    return Math.max(50, this.scroll.clientWidth - TIME_LABEL);
+    if (!this.plot) this.measure();
+    return this.plot;
+  }
+
+  /** Notes the widths: to ask for them takes longer than to draw an operation. */
+  measure() {
+    const full = this.scroll.clientWidth;
+    this.left = full < 640 ? NARROW_LABEL : TIME_LABEL;
+    this.plot = Math.max(50, full - this.left);
+    return full;
   }
 
   x(time) {
     const [from, to] = this.window();
-    return TIME_LABEL + (time - from) / (to - from) * this.width();
+    return this.left + (time - from) / (to - from) * this.width();
   }
 
   time(x) {
     const [from, to] = this.window();
-    return from + (x - TIME_LABEL) / this.width() * (to - from);
+    return from + (x - this.left) / this.width() * (to - from);
   }
 
   /** Shows another part, within the recording. */
@@ -224,7 +257,7 @@ class TimeLine {
     });
   }
 
-  zoom(factor, x = TIME_LABEL + this.width() / 2) {
+  zoom(factor, x = this.left + this.width() / 2) {
     const [from, to] = this.window();
     const at = this.time(x);
     this.show(at - (at - from) * factor, at + (to - at) * factor);
@@ -237,14 +270,16 @@ class TimeLine {
 
   draw() {
     if (!this.rows || !this.root.isConnected) return;
+    const full = this.measure();
     const [from, to] = this.window();
-    const full = this.scroll.clientWidth;
     const context = crisp(this.canvas, full, this.height);
     context.textBaseline = 'middle';
-    drawAxis(context, [from, to], TIME_LABEL, this.width(), 0, this.height);
+    drawAxis(context, [from, to], this.left, this.width(), 0, this.height);
     const { device, process } = this.app.state.values;
     this.drawnSlices = 0;
+    const narrow = this.left < TIME_LABEL;
     for (const row of this.rows) {
+      if (row.kind === 'space') continue;
       const out = (row.track && ((device !== null && row.device !== device) || (process !== null && row.track.process !== process)));
       context.globalAlpha = 1;
       if (row.kind === 'heading') {
@@ -258,26 +293,27 @@ class TimeLine {
       context.font = SMALL;
       const middle = row.y + row.height / 2;
       const kind = row.leads ? row.note : row.thread ? row.label : '';
-      if (kind) {
+      if (kind && !narrow) {
         context.fillStyle = theme.faint;
         context.textAlign = 'right';
-        context.fillText(kind, TIME_LABEL - 10, middle);
+        context.fillText(kind, this.left - 10, middle);
         context.textAlign = 'left';
       }
       if (row.leads || !row.thread) {
-        context.fillStyle = row.leads ? theme.ink : theme.faint;
-        context.fillText(shorten(printable(row.label), row.leads ? 18 : 30), 12, middle);
+        context.fillStyle = row.leads || row.kind === 'lane' ? theme.ink : theme.faint;
+        context.fillText(shorten(printable(row.label), narrow ? 12 : row.leads ? 18 : 30), narrow ? 4 : 12, middle);
       }
       this.drawSlices(context, row, from, to, out ? 0.15 : 1);
     }
+    this.drawJoins(context);
     this.drawDump(context);
     const { sel, range } = this.app.state.values;
     if (range) {
       const [a, b] = range.map(time => this.x(time));
       context.globalAlpha = 0.6;
       context.fillStyle = theme.back;
-      if (a > TIME_LABEL) context.fillRect(TIME_LABEL, AXIS, Math.min(this.width(), a - TIME_LABEL), this.height);
-      if (b < full) context.fillRect(Math.max(TIME_LABEL, b), AXIS, full, this.height);
+      if (a > this.left) context.fillRect(this.left, AXIS, Math.min(this.width(), a - this.left), this.height);
+      if (b < full) context.fillRect(Math.max(this.left, b), AXIS, full, this.height);
       context.globalAlpha = 1;
     }
     if (this.dragged) {
@@ -287,14 +323,43 @@ class TimeLine {
     }
     if (sel && sel.kind === 'o') this.drawArrow(context, sel.id);
     this.note.textContent = `${formatTime(to - from)} from ${formatTick(Math.max(0, from), (to - from) / 100)}`;
-    this.app.drawn('time');
+    this.app.drawn(this.name);
+  }
+
+  /** Joins the members of a selected operation of a communicator. */
+  drawJoins(context) {
+    const { collectives, op } = this.app.recording;
+    const id = collectives.of(this.app.state.values.sel);
+    if (id === null) return;
+    const ys = [];
+    context.strokeStyle = theme.accent;
+    context.lineWidth = 2;
+    for (let m = collectives.first[id]; m < collectives.first[id + 1]; m++) {
+      const index = collectives.opOf(m), row = index === null ? null : this.place(index);
+      if (!row) continue;
+      const [a, b] = [op.start[index], op.start[index] + op.duration[index]].map(time => Math.max(this.left, Math.min(this.left + this.width(), this.x(time))));
+      if (b > this.left && a < this.left + this.width()) context.strokeRect(a, row.y + 1, Math.max(2, b - a), row.height - 2);
+      ys.push(row.y + row.height / 2);
+    }
+    const x = Math.round(this.x(collectives.there[id])) + 0.5;
+    if (ys.length < 2 || x < this.left || x > this.left + this.width()) return;
+    context.beginPath();
+    context.moveTo(x, Math.min(...ys));
+    context.lineTo(x, Math.max(...ys));
+    context.stroke();
+    context.fillStyle = theme.accent;
+    for (const y of ys) {
+      context.beginPath();
+      context.arc(x, y, 3, 0, 7);
+      context.fill();
+    }
   }
 
   /** Marks when the reason for a dump occurred. */
   drawDump(context) {
     const { dump } = this.app.recording.head.summary;
     const x = dump ? this.x(dump.at_ns) : -1;
-    if (x < TIME_LABEL || x > TIME_LABEL + this.width() + 1) return;
+    if (x < this.left || x > this.left + this.width() + 1) return;
     context.globalAlpha = 1;
     context.fillStyle = theme.accent;
     context.fillRect(x - 1, 0, 2, this.height);
@@ -307,10 +372,24 @@ class TimeLine {
   drawSlices(context, row, from, to, strength) {
     const { slices } = row;
     const { start, duration, busy, count } = slices;
-    const scale = this.width() / (to - from), left = TIME_LABEL, right = left + this.width();
+    const { left } = this, width = this.width(), right = left + width, scale = width / (to - from);
     const h = row.height - (row.kind === 'op' || row.kind === 'call' ? 2 : 4);
     context.font = FONT;
     const { names, family, label } = this.app.recording;
+    this.keys ||= Uint16Array.from(family, (family, frame) => shadeKey(family, names[frame]));
+    // Adjacent pixels of the same colour and strength are drawn as one.
+    let colour = null, alpha = null, first = 0, last = 0;
+    const paint = (next, strong, from, to) => {
+      if (next === colour && strong === alpha && from === last) {
+        last = to;
+        return;
+      }
+      if (last > first) context.fillRect(first, row.y + 1, last - first, h);
+      if (next !== colour && next) context.fillStyle = next;
+      if (strong !== alpha && next) context.globalAlpha = strong;
+      [colour, alpha] = [next, strong];
+      [first, last] = [from, to];
+    };
     for (let i = Math.max(0, lowerBound(start, from, 0, count) - 1); i < count && start[i] < to;) {
       const x0 = left + (start[i] - from) * scale, x1 = x0 + duration[i] * scale;
       if (x1 < left) {
@@ -321,36 +400,33 @@ class TimeLine {
       if (x1 - x0 >= 1.5) {
         const a = Math.max(left, x0), b = Math.min(right, x1);
         const frame = row.frameOf(i);
-        const strong = this.isStrong(row, i, frame);
-        context.globalAlpha = strength * (strong ? 1 : 0.22);
-        context.fillStyle = colour(row.kind === 'sample' ? family[frame] : family[frame], names[frame]);
-        context.fillRect(a, row.y + 1, Math.max(1, b - a - (x1 - x0 > 4 ? 1 : 0)), h);
-        if (b - a > 40 && row.kind !== 'sample') {
+        paint(row.fill ? row.fill(i) : shade(this.keys[frame]), strength * (this.isStrong(row, i, frame) ? 1 : 0.22), a, a + Math.max(1, b - a - (x1 - x0 > 4 ? 1 : 0)));
+        if (row.inside || b - a > 40) paint(null, null, 0, 0);
+        if (row.inside) row.inside(context, i, time => Math.max(a, Math.min(b, this.x(time))), row.y + 1, h);
+        if (b - a > 40 && row.kind !== 'sample' && row.kind !== 'work') {
+          const text = row.textOf ? row.textOf(i) : workName(printable(names[label[frame]])).replace(/^GPU \S+: /, '');
           context.fillStyle = theme.ink;
-          const text = workName(printable(names[label[frame]])).replace(/^GPU \S+: /, '');
-          drawLabel(context, this.app.recording.texts(frame, text, text), a + 3, row.y + 1 + h / 2, b - a - 6);
+          drawLabel(context, row.textOf ? { texts: [text] } : this.app.recording.texts(frame, text, text), a + 3, row.y + 1 + h / 2, b - a - 6);
         }
         i++;
         continue;
       }
       // Everything that starts in this pixel becomes one line; how strong it is says how busy the pixel is.
       const pixel = Math.max(left, Math.floor(x0));
-      let next = Math.max(i + 1, lowerBound(start, from + (pixel + 1 - left) / scale, i + 1, count));
+      let next = Math.max(i + 1, nextBound(start, from + (pixel + 1 - left) / scale, i, count));
       if (next - 1 > i && duration[next - 1] * scale >= 1.5) next--;
       const longest = slices.longestIn(i, next);
       const frame = row.frameOf(longest);
-      const covered = row.kind === 'launch' ? 1 : Math.min(1, (busy[next] - busy[i]) * scale);
-      const strong = this.isStrong(row, longest, frame);
-      context.globalAlpha = strength * (strong ? 0.35 + 0.65 * covered : 0.15);
-      context.fillStyle = colour(family[frame], names[frame]);
-      context.fillRect(pixel, row.y + 1, row.kind === 'launch' && this.width() * 4 > (next - i) * 4 ? 1.2 : 1, h);
+      const covered = row.kind === 'launch' ? 1 : Math.ceil(Math.min(1, (busy[next] - busy[i]) * scale) * 16) / 16;
+      paint(row.fill ? row.fill(longest) : shade(this.keys[frame]), strength * (this.isStrong(row, longest, frame) ? 0.35 + 0.65 * covered : 0.15), pixel, pixel + 1);
       i = next;
     }
+    paint(null, null, 0, 0);
     context.globalAlpha = 1;
   }
 
   isStrong(row, index, frame) {
-    if (this.matching && !this.matching[frame]) return false;
+    if (this.matching && !row.fill && !this.matching[frame]) return false;
     return !this.marks || this.marks[row.nodeOf(index)] === 1;
   }
 
@@ -394,7 +470,7 @@ class TimeLine {
   /** What is at a point, within a few pixels. */
   at(x, y) {
     const row = this.rows.find(row => y >= row.y && y < row.y + row.height);
-    if (!row || !row.slices || x < TIME_LABEL) return null;
+    if (!row || !row.slices || x < this.left) return null;
     const { start, duration, count } = row.slices;
     const time = this.time(x), reach = this.time(x + 3) - time;
     const first = lowerBound(start, time - reach, 0, count);
@@ -412,6 +488,8 @@ class TimeLine {
     const { row, index } = found;
     const { recording } = this.app;
     const { start, duration } = row.slices;
+    const described = this.describe(found);
+    if (described) return this.app.showTip(event, described);
     const lines = [printable(recording.names[row.frameOf(index)])];
     const step = (this.window()[1] - this.window()[0]) / 1000;
     if (row.kind === 'op') lines.push(describeOperation(recording, row.slices.id(index)));
@@ -422,8 +500,13 @@ class TimeLine {
     this.app.showTip(event, lines);
   }
 
+  /** What a subclass says about something; null for the usual. */
+  describe() {
+    return null;
+  }
+
   wheel(event) {
-    if (event.offsetX < TIME_LABEL) return;
+    if (event.offsetX < this.left) return;
     event.preventDefault();
     const sideways = event.shiftKey ? event.deltaY : event.deltaX;
     if (Math.abs(sideways) > Math.abs(event.shiftKey ? 0 : event.deltaY)) this.pan(sideways / this.width());
