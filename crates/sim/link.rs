@@ -4,13 +4,14 @@ use std::path::Path;
 use std::process::Command;
 
 /// Each shared library and its export list in `exports/`.
-const LIBRARIES: [(&str, &str); 6] = [
+const LIBRARIES: [(&str, &str); 7] = [
     ("libcuda.so.1", "libcuda.map"),
     ("libcudart.so.12", "libcudart.so.12.map"),
     ("libcudart.so.13", "libcudart.so.13.map"),
     ("libcupti.so.12", "libcupti.so.12.map"),
     ("libcupti.so.13", "libcupti.so.13.map"),
     ("libnvidia-ml.so.1", "libnvidia-ml.map"),
+    ("libnccl.so.2", "libnccl.map"),
 ];
 
 /// Runs a command; an error contains the command line and its output.

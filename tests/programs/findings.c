@@ -37,7 +37,7 @@
 #include <unistd.h>
 
 #include "cuda.h"
-#include "nccl.h"
+#include "nccl_nvtx.h"
 
 typedef struct {
     dim3 grid, block;

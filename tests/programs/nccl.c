@@ -1,10 +1,8 @@
-/* A distributed program whose communicators say what is called on them, as NCCL does by NVTX: each rank is a forked process with
- * its own GPU. Every kernel is named after the communicator and the number of its operation.
+/* A distributed program on the simulated NCCL: each rank is a process with its own GPU.
  *
- *   nccl RANKS ROUNDS [mismatch | missing | silent]
+ *   nccl RANKS ROUNDS [missing | silent | busy | asleep | absent]
  *
- * Communicator 1000 has all ranks. Communicators 2000, 2001, ... have two each, and are split from it: NCCL describes them only
- * when they are destroyed. In every round, each rank calls
+ * One communicator has all ranks, others, split from it, have two each. In every round, each rank calls
  *
  *   as many reductions of its pair as the pair's number and one more
  *   a reduction of nothing, which needs no kernel
@@ -12,30 +10,25 @@
  *   a group of a send to the next rank and a receive from the previous one
  *   a broadcast from rank 1
  *
- *   mismatch   in round 3, rank 1 gathers instead of reducing
- *   missing    the last rank does not call the last broadcast
- *   silent     without NVTX */
+ *   missing    the last rank does not call the last broadcast; the others abort it
+ *   silent     without NVTX
+ *   busy       before each broadcast, rank 1 computes for 20 ms in load_batch
+ *   asleep     it sleeps there
+ *   absent     rank 1 never leaves load_batch; each rank prints a line where it stays */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cuda.h"
 #include "nccl.h"
 
-enum { MOST = 16, KERNELS = 4096 };
-static char keys[KERNELS];
-static void **fat_binary;
-static int known;
+enum { MOST = 16 };
 
-static void launch(const char *what, uint64_t communicator, int number) {
-    char name[128];
-    if (known == KERNELS) _exit(3);
-    snprintf(name, sizeof name, "ncclDevKernel_%s_%d_%d()", what, (int)communicator, number);
-    if (!fat_binary) fat_binary = __cudaRegisterFatBinary(NULL);
-    __cudaRegisterFunction(fat_binary, &keys[known], strdup(name), strdup(name), -1, NULL, NULL, NULL, NULL, NULL);
-    if (cudaLaunchKernel(&keys[known++], (dim3){1, 1, 1}, (dim3){32, 1, 1}, NULL, 0, NULL)) _exit(3);
+static void check(int failed) {
+    if (failed) _exit(3);
 }
 
 static void number(const char *variable, int value) {
@@ -44,43 +37,84 @@ static void number(const char *variable, int value) {
     setenv(variable, text, 1);
 }
 
-static void run(int rank, int ranks, int rounds, const char *form) {
-    number("RANK", rank);
-    number("LOCAL_RANK", rank);
-    number("CUDA_VISIBLE_DEVICES", rank);
-    cudaDeviceSynchronize();
-    if (strcmp(form, "silent")) begin_nvtx();
-    uint64_t all = 1000, pair = 2000 + rank / 2;
-    describe(INIT, all, ranks, rank);
-    int of_all = 0, of_pair = 0;
+static long cpu_time(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec * 1000000000L + time.tv_nsec;
+}
+
+__attribute__((noinline)) static void load_batch(const char *form) {
+    for (long end = cpu_time() + 20000000; !strcmp(form, "busy") && cpu_time() < end;);
+    if (!strcmp(form, "asleep")) usleep(20000);
+    if (!strcmp(form, "absent")) puts("ready"), fflush(stdout);
+    while (!strcmp(form, "absent")) pause();
+    __asm__ volatile("" ::: "memory");
+}
+
+__attribute__((noinline)) static int finish(const char *form) {
+    if (!strcmp(form, "absent")) puts("ready"), fflush(stdout);
+    int failed = cudaDeviceSynchronize();
+    __asm__ volatile("" ::: "memory");
+    return failed;
+}
+
+static void run(int rank, int ranks, int rounds, const char *form, ncclUniqueId id) {
+    if (!strcmp(form, "silent")) unsetenv("NVTX_INJECTION64_PATH");
+    ncclComm_t all, pair;
+    check(ncclCommInitRank(&all, ranks, id, rank));
+    check(ncclCommSplit(all, rank / 2, rank, &pair, NULL));
     for (int round = 0; round < rounds; round++) {
-        for (int i = 0; i <= rank / 2; i++) {
-            call(ALL_REDUCE, pair, 4096, 0);
-            launch("AllReduce", pair, of_pair++);
+        for (int i = 0; i <= rank / 2; i++) check(ncclAllReduce(NULL, NULL, 4096, ncclInt8, ncclSum, pair, NULL));
+        check(ncclAllReduce(NULL, NULL, 0, ncclInt8, ncclSum, all, NULL));
+        check(ncclGroupStart());
+        check(ncclAllReduce(NULL, NULL, 1 << 20, ncclInt8, ncclSum, all, NULL));
+        check(ncclAllGather(NULL, NULL, 1 << 10, ncclInt8, all, NULL));
+        check(ncclGroupEnd());
+        check(ncclGroupStart());
+        check(ncclSend(NULL, 1 << 16, ncclInt8, (rank + 1) % ranks, all, NULL));
+        check(ncclRecv(NULL, 1 << 16, ncclInt8, (rank + ranks - 1) % ranks, all, NULL));
+        check(ncclGroupEnd());
+        if (rank == 1) load_batch(form);
+        if (!strcmp(form, "missing") && round == rounds - 1 && rank == ranks - 1) {
+            check(cudaDeviceSynchronize());
+            check(ncclCommAbort(all));
+        } else {
+            check(ncclBroadcast(NULL, NULL, 1 << 12, ncclInt8, 1, all, NULL));
         }
-        call(ALL_REDUCE, all, 0, 0);
-        of_all++;
-        call(!strcmp(form, "mismatch") && round == 3 && rank == 1 ? ALL_GATHER : ALL_REDUCE, all, 1 << 20, 0);
-        call(ALL_GATHER, all, 1 << 10, 0);
-        launch("Generic", all, of_all);
-        of_all += 2;
-        call(SEND, all, 1 << 16, (rank + 1) % ranks);
-        call(RECEIVE, all, 1 << 16, (rank + ranks - 1) % ranks);
-        launch("SendRecv", all, round);
-        if (!strcmp(form, "missing") && rank == ranks - 1 && round == rounds - 1) break;
-        call(BROADCAST, all, 1 << 12, 1);
-        launch("Broadcast", all, of_all++);
     }
-    int failed = cudaDeviceSynchronize() != 0;
-    describe(DESTROY, pair, 2, rank % 2);
+    int failed = finish(form) != 0;
+    check(ncclCommDestroy(pair));
     exit(failed);
+}
+
+/* The communicator's id, as text. */
+static void write_id(char *text, ncclUniqueId id) {
+    for (size_t i = 0; i < sizeof id.bytes; i++) sprintf(text + 2 * i, "%02x", (unsigned char)id.bytes[i]);
+}
+
+static ncclUniqueId read_id(const char *text) {
+    ncclUniqueId id;
+    for (size_t i = 0; i < sizeof id.bytes; i++) sscanf(text + 2 * i, "%2hhx", (unsigned char *)&id.bytes[i]);
+    return id;
 }
 
 int main(int argc, char **argv) {
     int ranks = argc > 2 ? atoi(argv[1]) : 0, failed = 0;
-    if (ranks < 2 || ranks > MOST) return 2;
-    for (int rank = 0; rank < ranks; rank++)
-        if (fork() == 0) run(rank, ranks, atoi(argv[2]), argc > 3 ? argv[3] : "");
+    char text[2 * sizeof(ncclUniqueId) + 1], *form = argc > 3 ? argv[3] : "";
+    ncclUniqueId id;
+    if (argc > 4) run(atoi(getenv("RANK")), ranks, atoi(argv[2]), form, read_id(argv[4]));
+    if (ranks < 2 || ranks > MOST || ncclGetUniqueId(&id)) return 2;
+    write_id(text, id);
+    number("WORLD_SIZE", ranks);
+    number("LOCAL_WORLD_SIZE", ranks);
+    for (int rank = 0; rank < ranks; rank++) {
+        if (fork()) continue;
+        number("RANK", rank);
+        number("LOCAL_RANK", rank);
+        number("CUDA_VISIBLE_DEVICES", rank);
+        execl("/proc/self/exe", argv[0], argv[1], argv[2], form, text, NULL);
+        _exit(4);
+    }
     for (int rank = 0, status; rank < ranks; rank++) {
         wait(&status);
         failed |= status;

@@ -49,7 +49,7 @@ fn built() -> &'static Path {
                     .args(["-O1", "-g", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-Wall", "-o"])
                     .args([&program, &source])
                     .arg(format!("-L{}", libraries.display()))
-                    .args(["-lcudart", "-lcuda", "-Wl,--as-needed", "-lcupti", "-pthread"]));
+                    .args(["-lcudart", "-lcuda", "-Wl,--as-needed", "-lcupti", "-lnccl", "-pthread"]));
             }
         }
         directory

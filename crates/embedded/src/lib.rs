@@ -40,11 +40,16 @@ pub static SIM_LIBRARIES: &[SimFile] = &[
     sim_file!("libcupti.so.12"),
     sim_file!("libcupti.so.13"),
     sim_file!("libnvidia-ml.so.1"),
+    sim_file!("libnccl.so.2"),
 ];
 
 /// Names that a linker or an unversioned dlopen uses for the libraries.
-const LINKS: [(&str, &str); 3] =
-    [("libcuda.so", "libcuda.so.1"), ("libcudart.so", "libcudart.so.13"), ("libcupti.so", "libcupti.so.13")];
+const LINKS: [(&str, &str); 4] = [
+    ("libcuda.so", "libcuda.so.1"),
+    ("libcudart.so", "libcudart.so.13"),
+    ("libcupti.so", "libcupti.so.13"),
+    ("libnccl.so", "libnccl.so.2"),
+];
 
 /// Writes an executable file.
 pub fn write_executable(path: &Path, bytes: &[u8]) -> io::Result<()> {

@@ -9,6 +9,7 @@ pub mod function;
 pub mod graph;
 pub mod init;
 pub mod launch;
+pub mod meeting;
 pub mod memory;
 pub mod operation;
 pub mod timeline;

@@ -1,4 +1,4 @@
-//! The simulated GPU: fakes of libcuda, libcudart, libcupti and libnvidia-ml.
+//! The simulated GPU: fakes of libcuda, libcudart, libcupti, libnvidia-ml and libnccl.
 //!
 //! One static library contains all of them; it is linked once for each shared library, with an export list that selects
 //! the symbols (`link.rs`, `exports/`). Each link has its own statics, so only libcuda holds the GPU's state, and the
@@ -9,6 +9,8 @@
 //!          -> libcuda    cuda/    exports; gpu/ state, streams, clocks, graphs; script and truth
 //!                 | hooks: API calls, resources, operations
 //!             libcupti   cupti/   subscriber, activity queues, buffers, records by release
+//!
+//!  program -> libnccl    nccl/    communicators over processes; kernels that end when all members have started
 //!
 //!  warpscope -> libnvidia-ml  nvml/  the energy of the kernels that libcuda notes in a file
 //! ```
@@ -22,6 +24,7 @@ mod cuda;
 mod cudart;
 mod cupti;
 pub mod gpu;
+mod nccl;
 mod nvml;
 pub mod script;
 mod stub;

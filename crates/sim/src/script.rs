@@ -43,6 +43,10 @@
 //! | `limits[GLOB]` | `METRIC=VALUE:...` | the range profiler: what one run of such a kernel counts, by the numbers of `cupti::limits::METRICS`; shares of the peak are those while the kernel runs (0) |
 //! | `pm_owner` | path | the user and the effective capabilities of the process that enables PM sampling are written there |
 //! | `pm_overflow` | number | at this decoding of samples the hardware buffer was full, until sampling is enabled again |
+//! | `nccl_names` | `numbered` | NCCL's kernels are named after the communicator and the number of their operation |
+//! | `nccl_late` | `RANK:NUMBER:DURATION` | NCCL: this rank sleeps in its call with this number before it launches the kernel; may be repeated |
+//! | `nccl_stuck` | `RANK:NUMBER` | NCCL: the kernel of this call never starts |
+//! | `nccl_mismatch` | `RANK:NUMBER` | NCCL: this rank says that it gathers in this call |
 //! | `deliver` | `worker`, `launcher` | the thread that returns full buffers: CUPTI's or the launching one (worker) |
 //!
 //! Durations are nanoseconds, or have a unit: `100ns`, `50us`, `2ms`, `1s`. All `1/N` faults use one counter for the
@@ -217,6 +221,14 @@ pub struct Script {
     pub pm_owner: Option<String>,
     /// The decoding at which the hardware buffer was full.
     pub pm_overflow: Option<u64>,
+    /// Whether NCCL's kernels are named after their operations.
+    pub nccl_numbered: bool,
+    /// Nanoseconds that a rank sleeps in a call of NCCL.
+    pub nccl_late: Vec<((u32, u64), u64)>,
+    /// The rank and the number of a call of NCCL whose kernel never starts.
+    pub nccl_stuck: Option<(u32, u64)>,
+    /// The same of a call that says that it gathers.
+    pub nccl_mismatch: Option<(u32, u64)>,
 }
 
 impl Script {
@@ -261,6 +273,10 @@ impl Script {
             pm_fault: None,
             pm_owner: None,
             pm_overflow: None,
+            nccl_numbered: false,
+            nccl_late: Vec::new(),
+            nccl_stuck: None,
+            nccl_mismatch: None,
         }
     }
 
@@ -372,6 +388,13 @@ impl Script {
             }
             "pm_owner" => self.pm_owner = Some(value.into()),
             "pm_overflow" => self.pm_overflow = Some(number(value)?),
+            "nccl_names" => self.nccl_numbered = one_of(value, &["numbered"])? == 0,
+            "nccl_late" => {
+                let (call, time) = value.rsplit_once(':').ok_or("nccl_late must be RANK:NUMBER:DURATION")?;
+                self.nccl_late.push((rank_call(call)?, duration(time)?));
+            }
+            "nccl_stuck" => self.nccl_stuck = Some(rank_call(value)?),
+            "nccl_mismatch" => self.nccl_mismatch = Some(rank_call(value)?),
             "deliver" => self.deliver_on_launcher = one_of(value, &["worker", "launcher"])? == 1,
             _ if key.starts_with("pm[") && key.ends_with(']') => {
                 let values = value.split(':').map(number).collect::<Result<Vec<u32>, _>>()?;
@@ -430,6 +453,12 @@ impl Script {
     }
 }
 
+/// Parses `RANK:NUMBER`: a call of a rank.
+fn rank_call(value: &str) -> Result<(u32, u64), String> {
+    let (rank, call) = value.split_once(':').ok_or_else(|| format!("`{value}` is not of the form RANK:NUMBER"))?;
+    Ok((number(rank)?, number(call)?))
+}
+
 impl Default for Script {
     fn default() -> Self {
         Self::new()
@@ -458,7 +487,8 @@ mod tests {
                     drop=1/7,zero_time=1/5,unfinished=1/3,subscriber=other,fail=cudaMalloc:1/2,slow=cuInit:2ms,\
                     correlation=4294967290,truth=/tmp/t,clock=refuse,buffer=refuse,per_thread=1,deliver=launcher,unseen_nodes=5,\
                     cubin=/tmp/c,stall[mat]=0x5b0:long_scoreboard:3,stalls=busy,stall_drop=1/4,stall_full=2,\
-                    watts=70:500,meter=/tmp/m,energy_step=100ms,nvml=refuse,function_name=16,kernel_name=0x80:0,pm[mat*]=90:80:70:60:50,limits[mat*]=1=99:5=8.5,pm=busy,pm_owner=/tmp/o,pm_overflow=3";
+                    watts=70:500,meter=/tmp/m,energy_step=100ms,nvml=refuse,function_name=16,kernel_name=0x80:0,pm[mat*]=90:80:70:60:50,limits[mat*]=1=99:5=8.5,pm=busy,pm_owner=/tmp/o,pm_overflow=3,\
+                    nccl_names=numbered,nccl_late=1:3:20ms,nccl_stuck=2:0,nccl_mismatch=0:7";
         let entries = text.replace("*,x", "*").replace(',', "\n");
         let script = Script::parse(entries.lines()).expect("a good script");
         assert_eq!((script.release.name, script.devices, script.memory), ("12.8", 4, 1000));
@@ -476,6 +506,8 @@ mod tests {
         assert_eq!((script.stall_fault, script.stall_full), (Some(StallFault::Busy), Some(2)));
         assert_eq!((script.watts, script.meter.as_deref()), ((70, 500), Some("/tmp/m")));
         assert_eq!((script.energy_step, script.nvml_fault), (100_000_000, Some(NvmlFault::Refuse)));
+        assert!(script.nccl_numbered && script.nccl_late == [((1, 3), 20_000_000)]);
+        assert_eq!((script.nccl_stuck, script.nccl_mismatch), (Some((2, 0)), Some((0, 7))));
         assert_eq!(script.function_name, Place { at: 16, then: None });
         assert_eq!(script.kernel_name, Place { at: 0x80, then: Some(0) });
         assert_eq!((script.counters_of(b"matmul"), script.counters_of(b"x")), (Some(0), None));
@@ -510,6 +542,7 @@ mod tests {
             "limits[x]=1:2",
             "limits[x]=1=high",
             "stall[x]=1:wait:2:x",
+            "nccl_late=1:20ms",
         ] {
             assert!(Script::parse([bad]).is_err(), "{bad}");
         }

@@ -11,6 +11,7 @@ use cupti::callback::{CallbackData, ResourceData};
 use cupti::ids::domain;
 
 use crate::activity::Activity;
+use crate::gpu::meeting::Meet;
 use crate::script::Script;
 use crate::sys;
 use crate::truth::Truth;
@@ -213,6 +214,8 @@ pub struct Table {
     pub captures: fn() -> u32,
     /// Id of a `CUgraphExec`.
     pub graph_exec_id: fn(*mut c_void) -> Option<u32>,
+    /// Makes the next kernel that this thread launches end when this says.
+    pub meet_next: fn(Meet),
 }
 
 /// Returns the handle of the process's libcuda, or null.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::Handle;
 use super::stub::{driver, driver_stub};
 use crate::gpu::context::{Context, Stream};
-use crate::gpu::{answer, call, client, function, graph, init, status};
+use crate::gpu::{answer, call, client, function, graph, init, meeting, status};
 use crate::script::script;
 use crate::sys;
 use crate::table::{self, Table};
@@ -34,6 +34,7 @@ static TABLE: Table = Table {
     graph_id: |handle| graph::from_handle(handle).ok().map(|g| g.id),
     captures: crate::gpu::context::captures,
     graph_exec_id: |handle| graph::exec_from_handle(handle).ok().map(|g| g.id),
+    meet_next: meeting::set_next,
 };
 
 fn stream_id(context: Handle, stream: Handle, thread: bool) -> Option<u32> {

@@ -16,7 +16,7 @@ fn synchronize(stream: Handle) -> Outcome {
     if stream.capturing() {
         return Err(status::CAPTURE_UNSUPPORTED);
     }
-    launch::wait(stream, stream.timeline.free_at(), sync_kind::STREAM, 0);
+    launch::wait(stream, stream.free_at(), sync_kind::STREAM, 0);
     Ok(())
 }
 
@@ -25,7 +25,7 @@ fn done(time: u64) -> Outcome {
 }
 
 fn record(event: Handle, stream: Handle) -> Outcome {
-    let time = Stream::from_handle(stream)?.timeline.free_at().max(sys::now());
+    let time = Stream::from_handle(stream)?.free_at().max(sys::now());
     Event::from_handle(event)?.time.store(time, Ordering::Release);
     Ok(())
 }
@@ -33,6 +33,7 @@ fn record(event: Handle, stream: Handle) -> Outcome {
 /// The stream waits, not the host; the record has the time of the call.
 fn wait_event(stream: Handle, event: Handle) -> Outcome {
     let (stream, event) = (Stream::from_handle(stream)?, Event::from_handle(event)?);
+    stream.meetings.settle();
     stream.timeline.wait_for(event.time.load(Ordering::Acquire));
     launch::wait(stream, 0, sync_kind::STREAM_WAIT_EVENT, event.id);
     Ok(())
@@ -58,7 +59,10 @@ driver! {
         stream.context.destroy_stream(stream);
         Ok(())
     };
-    125 cuStreamQuery(stream: Handle) => done(Stream::from_handle(stream)?.timeline.free_at());
+    125 cuStreamQuery(stream: Handle) => {
+        let stream = Stream::from_handle(stream)?;
+        if stream.meetings.busy() { Err(status::NOT_READY) } else { done(stream.timeline.free_at()) }
+    };
     126 cuStreamSynchronize(stream: Handle) => synchronize(stream);
     440 cuStreamSynchronize_ptsz(stream: Handle) => synchronize(per_thread(stream));
     938 cuStreamWaitEvent(stream: Handle, event: Handle, _flags: u32) => wait_event(stream, event);

@@ -10,6 +10,7 @@ use cupti::ids::resource;
 
 use super::device::Device;
 use super::graph::Graph;
+use super::meeting::Meetings;
 use super::timeline::Timeline;
 use super::{Outcome, behind, client, memory, status};
 use crate::script::MAX_DEVICES;
@@ -201,7 +202,9 @@ impl Context {
 
     /// Returns when all work queued on the context so far will be done.
     pub fn done_at(&self) -> u64 {
-        self.streams().live.iter().map(|s| s.timeline.free_at()).max().unwrap_or(0)
+        // Not while it is locked: other threads may create streams meanwhile.
+        let live = self.streams().live.clone();
+        live.iter().map(|stream| stream.free_at()).max().unwrap_or(0)
     }
 
     /// Waits for all work of the context.
@@ -239,6 +242,8 @@ pub struct Stream {
     pub context: &'static Context,
     /// Its timeline.
     pub timeline: Timeline,
+    /// Kernels whose times are not known yet.
+    pub meetings: Meetings,
     capturing: AtomicBool,
     capture: Mutex<Option<Box<Graph>>>,
 }
@@ -262,6 +267,7 @@ impl Stream {
             id: AtomicU32::new(id),
             context,
             timeline: Timeline::new(),
+            meetings: Meetings::default(),
             capturing: AtomicBool::new(false),
             capture: Mutex::new(None),
         }))
@@ -330,8 +336,14 @@ impl Stream {
         self.capture().as_deref_mut().map(work)
     }
 
+    /// Returns when the work so far is done, once that is known.
+    pub fn free_at(&self) -> u64 {
+        self.meetings.settle();
+        self.timeline.free_at()
+    }
+
     /// Waits for the stream's work.
     pub fn synchronize(&self) {
-        sys::wait_until(self.timeline.free_at());
+        sys::wait_until(self.free_at());
     }
 }

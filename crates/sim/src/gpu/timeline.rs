@@ -50,6 +50,14 @@ impl Timeline {
         Slot { start, end, room }
     }
 
+    /// Adds an operation whose times are known. Nothing else may be added meanwhile.
+    pub fn occupy(&self, start: u64, end: u64) -> Slot {
+        self.free.fetch_max(end, Ordering::AcqRel);
+        let at = self.count.fetch_add(1, Ordering::Relaxed) as usize % DEPTH;
+        let room = self.ends[at].swap(end, Ordering::Relaxed);
+        Slot { start, end, room }
+    }
+
     /// Returns when the work so far is done.
     pub fn free_at(&self) -> u64 {
         self.free.load(Ordering::Acquire)
