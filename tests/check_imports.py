@@ -24,7 +24,7 @@ import unittest
 from pathlib import Path
 
 # Files and folders of crates/warpscope/src, one for each command.
-COMMANDS = {"demo", "diff_command", "doctor", "explain", "export_command", "man", "mcp_command", "monitor_command", "open", "record", "report", "top_command",
+COMMANDS = {"demo", "diff_command", "doctor", "explain", "export_command", "hang_command", "man", "mcp_command", "monitor_command", "open", "record", "report", "top_command",
             "trace"}
 
 WORD = r"(?:r#)?[A-Za-z_]\w*"

@@ -31,6 +31,7 @@ mod full_disk;
 mod graphs;
 mod ground_truth;
 mod handover;
+mod hang;
 mod hostile;
 mod html;
 mod idle;

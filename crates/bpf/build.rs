@@ -5,7 +5,7 @@ use std::{env, path::PathBuf};
 use libbpf_cargo::SkeletonBuilder;
 
 fn main() {
-    for name in ["record", "contract"] {
+    for name in ["record", "threads", "contract"] {
         compile(name);
     }
     println!("cargo:rerun-if-changed=src/bpf");

@@ -4,6 +4,7 @@
 //!   summary      the numbers of a recording; tables: all rows; trace: calls; diff: two recordings
 //!   findings     what to look at first, and the evidence: idle, waits, occupancy, verdicts, stalls, energy, memory
 //!   collectives  what ranks communicated, and who made the others wait
+//!   hang         which ranks of a stuck job wait, and which have not arrived
 //!   steps        the iterations of a program's loop, found in the order of its launches
 //!   losses       what is missing, and why
 //!   flame_tree   stacks by name with their weights; flame_cache builds each tree once; weighted has all weights of a stack
@@ -24,6 +25,7 @@ pub mod family;
 pub mod findings;
 mod flame_cache;
 pub mod flame_tree;
+pub mod hang;
 mod host_waits;
 pub mod idle;
 mod idle_pools;

@@ -39,6 +39,7 @@ plain! {
     stack_record raw_stack_record python_stack_record python_code_record python_frame launch_record memo_record deep_memo_record deep_word
     sample_record handover_record start_record
     call_record syscall_record switch_record point_record hit_record wait_record tensor_record process_record thread_record exit_record
+    thread_state
     cost image handed mapping range python_process python_program_key python_program function hit_point tensor_point hit_key hit_sum sum_key sum error_key allocation_key allocation
     site_key site context_key memory_key memory_sum kernel_key kernel_sum
 }

@@ -6,6 +6,7 @@
 //! What a function of CUDA does is passed in ([`calls::Gather`]). The programs themselves know how calls change live memory
 //! and contexts (`memory.h`), the result "not ready" (`sums.h`) and the names of the driver's devices (`driver.h`).
 
+mod breakpoint;
 mod btf;
 pub mod calls;
 mod cause;
@@ -31,10 +32,13 @@ mod shares;
 mod sums;
 mod tensor_probes;
 mod tensors;
+mod thread_sampler;
+mod threads;
 pub mod tracefs;
 mod tracing;
 mod unwind_maps;
 
+pub use breakpoint::Breakpoint;
 pub use btf::{KernelFunction, KernelResult, functions_of, kernel_functions};
 pub use cause::Cause;
 pub use cost::{CostProgram, ProgramCost};
@@ -55,6 +59,8 @@ pub use recorder::Recorder;
 pub use shares::Share;
 pub use sums::SumRooms;
 pub use tensors::{MAX_TENSOR_POINTS, TensorChange, TensorPoint, TensorProbe, TensorRecord};
+pub use thread_sampler::{ThreadSampler, UserStack};
+pub use threads::{ThreadState, Threads};
 pub use tracing::{Probe, Repeats, Watch};
 pub use unwind_maps::{Code, MOST_FRAMES, MOST_PER_IMAGE, Place, UnwindMaps};
 

@@ -9,15 +9,22 @@ use crate::{Error, Result};
 
 const TYPE_SOFTWARE: u32 = 1;
 const TYPE_TRACEPOINT: u32 = 2;
+const TYPE_BREAKPOINT: u32 = 5;
+/// `HW_BREAKPOINT_W`, `HW_BREAKPOINT_X`
+const BREAKPOINT_WRITE: u32 = 2;
+const BREAKPOINT_EXECUTE: u32 = 4;
 const SW_CPU_CLOCK: u64 = 0;
 const SW_DUMMY: u64 = 9;
 const SAMPLE_TID: u64 = 1 << 1;
 const SAMPLE_TIME: u64 = 1 << 2;
+const SAMPLE_REGS_USER: u64 = 1 << 12;
+const SAMPLE_STACK_USER: u64 = 1 << 13;
 /// Reading the descriptor returns the event's count and how many of its records did not fit.
 const FORMAT_LOST: u64 = 1 << 4;
 const FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 
 // Bits of the flags word of `perf_event_attr`.
+const EXCLUDE_KERNEL: u64 = 1 << 5;
 const FREQUENCY: u64 = 1 << 10;
 const MMAP: u64 = 1 << 8;
 const COMM: u64 = 1 << 9;
@@ -55,12 +62,15 @@ struct Attributes {
 
 const _: () = assert!(size_of::<Attributes>() == 112);
 
-fn open(mut attributes: Attributes, cpu: u32) -> io::Result<OwnedFd> {
+/// Opens an event of all processes on one CPU.
+fn open(attributes: Attributes, cpu: u32) -> io::Result<OwnedFd> {
+    open_for(attributes, -1, cpu as libc::c_int)
+}
+
+fn open_for(mut attributes: Attributes, tid: libc::pid_t, cpu: libc::c_int) -> io::Result<OwnedFd> {
     attributes.size = size_of::<Attributes>() as u32;
-    // SAFETY: the attributes are a valid struct of the size they state; all processes (-1) on one CPU, no group.
-    let fd = unsafe {
-        libc::syscall(libc::SYS_perf_event_open, &raw const attributes, -1, cpu as libc::c_int, -1, FLAG_FD_CLOEXEC)
-    };
+    // SAFETY: the attributes are a valid struct of the size they state; no group.
+    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attributes, tid, cpu, -1, FLAG_FD_CLOEXEC) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -80,6 +90,35 @@ pub(crate) fn cpu_clock(cpu: u32, hz: u32) -> io::Result<OwnedFd> {
         },
         cpu,
     )
+}
+
+/// Opens a timer of one thread that fires after each `period` nanoseconds of its CPU time, with its registers (a mask of the kernel's
+/// numbers) and the innermost bytes of its stack.
+pub(crate) fn thread_clock(tid: u32, period: u64, registers: u64, stack: u32) -> io::Result<OwnedFd> {
+    let attributes = Attributes {
+        kind: TYPE_SOFTWARE,
+        config: SW_CPU_CLOCK,
+        sample: period,
+        sample_type: SAMPLE_REGS_USER | SAMPLE_STACK_USER,
+        sample_regs_user: registers,
+        sample_stack_user: stack,
+        ..Default::default()
+    };
+    open_for(attributes, tid.cast_signed(), -1)
+}
+
+/// Opens a counter of how often a thread executes the instruction at an address, or writes to the word there, by a debug register of the
+/// CPU.
+pub(crate) fn breakpoint(tid: u32, address: u64, write: bool) -> io::Result<OwnedFd> {
+    let attributes = Attributes {
+        kind: TYPE_BREAKPOINT,
+        flags: EXCLUDE_KERNEL,
+        bp_type: if write { BREAKPOINT_WRITE } else { BREAKPOINT_EXECUTE },
+        config1: address,
+        config2: if address.is_multiple_of(8) || !write { 8 } else { 4 },
+        ..Default::default()
+    };
+    open_for(attributes, tid.cast_signed(), -1)
 }
 
 /// Opens a tracepoint to attach programs to: they run on every CPU, whichever CPU this is opened on.

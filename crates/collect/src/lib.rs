@@ -8,6 +8,7 @@
 //!   injector  the injected library itself
 //!   sessions  the injected libraries: what CUPTI recorded arrives here
 //!   shared_memory  files in memory that processes map, too
+//!   snapshot  what the threads of processes do now, for `hang`: without probes, and without stopping them
 //!   stacks    unwind tables for the kernel's walker; stacks walked here; Python frames
 //!   calls     functions that are traced, one by one or summed up
 //!   source    what these have in common, which an option adds to a recording:
@@ -37,6 +38,7 @@ pub mod process;
 pub mod sessions;
 mod shared_memory;
 pub mod sink;
+pub mod snapshot;
 mod source;
 mod source_lines;
 pub mod stacks;

@@ -15,6 +15,7 @@ pub mod event;
 pub mod filter;
 pub mod fold;
 pub mod gpu_counters;
+pub mod hang;
 pub mod histogram;
 pub mod idle;
 pub mod join;

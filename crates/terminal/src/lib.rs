@@ -5,6 +5,7 @@
 //!   calls      its parts about traced calls; latency draws durations, timeline what happened when
 //!   brief      the summary in at most 60 lines, plain or as Markdown (document)
 //!   tables     the rows of a table; diff: a comparison; live: calls as they return
+//!   hang       what the ranks of a stuck job do
 //!   explain    what findings, frames, metrics and words mean
 //!   page       lines, colours, bars, and names shortened to fit; style: what the terminal can show
 //! ```
@@ -21,6 +22,7 @@ mod document;
 mod energy;
 mod explain;
 mod findings;
+mod hang;
 mod latency;
 mod limits;
 mod live;
@@ -41,6 +43,7 @@ pub use crate::{
     diff::{comparison, verdict},
     document::Form,
     explain::explanations,
+    hang::hang,
     live::Lines,
     steps::steps,
     style::Style,

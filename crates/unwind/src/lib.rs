@@ -53,4 +53,4 @@ pub use row::{Cfa, Row, Saved};
 pub use search::Functions;
 pub use stats::{Loss, Stats};
 pub use table::{MAX_FUNCTIONS, MAX_ROWS, Table};
-pub use walk::{Ended, Found, Registers, walk};
+pub use walk::{Ended, Found, Registers, walk, walk_frames};

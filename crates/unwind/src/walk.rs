@@ -95,12 +95,24 @@ pub fn walk(
     read: impl Fn(u64) -> Option<u64>,
 ) -> (Vec<u64>, Ended) {
     let mut frames = Vec::new();
+    let ended = walk_frames(registers, most, find, read, |address, _| frames.push(address));
+    (frames, ended)
+}
+
+/// The same, passing on the address of each frame, and its stack pointer: where it will be when the frame it has called returns.
+pub fn walk_frames(
+    registers: &Registers,
+    most: usize,
+    find: impl Fn(u64) -> Found,
+    read: impl Fn(u64) -> Option<u64>,
+    mut each: impl FnMut(u64, u64),
+) -> Ended {
     let general = |number: u8| registers.general[usize::from(number)];
     let (bp, bx) = (Known::Value(general(RBP)), Known::Value(general(RBX)));
     let mut state = State { ip: registers.ip, sp: registers.sp(), bp, bx, all: All::Start(registers) };
-    while frames.len() < most {
+    for _ in 0..most {
         let address = if matches!(state.all, All::None) { state.ip.wrapping_sub(1) } else { state.ip };
-        frames.push(address);
+        each(address, state.sp);
         let stepped = match find(address) {
             Found::NoMapping => Err(Ended::NoMapping),
             Found::NoRule => state.by_frame_pointer(&read),
@@ -108,10 +120,10 @@ pub fn walk(
         };
         match stepped {
             Ok(next) => state = next,
-            Err(ended) => return (frames, ended),
+            Err(ended) => return ended,
         }
     }
-    (frames, Ended::Truncated)
+    Ended::Truncated
 }
 
 impl Known {

@@ -6,6 +6,7 @@ mod flight;
 mod form;
 mod formats;
 mod graph_stacks;
+mod hang;
 mod mcp;
 mod monitor;
 mod phases;
@@ -24,6 +25,7 @@ pub use flight::Flight;
 pub use form::Form;
 use formats::with_formats;
 pub use graph_stacks::GraphStacks;
+pub use hang::Hang;
 pub use mcp::Mcp;
 pub use monitor::{Monitor, Top};
 pub use phases::Phases;
@@ -45,6 +47,7 @@ pub use trace::{CallsFrom, Trace};
   warpscope open warpscope.wscope                 show the report in the browser, also over ssh
   warpscope report warpscope.wscope               print the summary of a recording again
   warpscope diff before.wscope after.wscope       show what got slower or faster, and why
+  sudo warpscope hang --all                       show which rank of a stuck job has not arrived
   warpscope explain launch-bound                  what a finding, frame, metric or word means
   warpscope doctor                                check this machine and suggest fixes"
 )]
@@ -71,6 +74,8 @@ pub enum Command {
     Export(Export),
     /// Compare recordings: what got slower or faster, and which change explains it.
     Diff(Diff),
+    /// Show which ranks of a stuck job wait, which have not arrived, and where these are.
+    Hang(Hang),
     /// Open the report of a recording in the browser.
     Open(Open),
     /// Explain a finding, a frame, a metric or a word: what it means, how exact it is, what to do.

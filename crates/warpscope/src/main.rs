@@ -7,6 +7,7 @@ mod doctor;
 mod explain;
 mod explanations;
 mod export_command;
+mod hang_command;
 mod live;
 mod load;
 mod man;
@@ -68,6 +69,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Report(options) => report::run(&options),
         Command::Export(options) => export_command::run(&options),
         Command::Diff(options) => diff_command::run(&options),
+        Command::Hang(options) => hang_command::run(&options),
         Command::Open(options) => open::run(&options),
         Command::Explain(options) => explain::run(&options),
         Command::Mcp(options) => mcp_command::run(options),
@@ -92,6 +94,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
 fn memory_of_parsers(command: &Command) -> Option<u64> {
     match command {
         Command::Record(_) | Command::Trace(_) | Command::Demo(_) => Some(8 << 30),
+        Command::Hang(options) if options.files.is_empty() => Some(8 << 30),
         // Their service unit allows 256 MiB of memory; address space is more.
         Command::Monitor(_) | Command::Top(_) | Command::Doctor => Some(512 << 20),
         _ => None,

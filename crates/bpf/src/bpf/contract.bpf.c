@@ -32,6 +32,7 @@ SHARED_STRUCT(tensor_record);
 SHARED_STRUCT(process_record);
 SHARED_STRUCT(thread_record);
 SHARED_STRUCT(exit_record);
+SHARED_STRUCT(thread_state);
 
 /* Keys and values of maps. */
 SHARED_STRUCT(cost);

@@ -252,10 +252,7 @@ static __always_inline void take_user_registers(struct registers *registers)
 {
 	struct pt_regs *user = (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
 
-	registers->ip = user->ip;
-#define TAKE(number, name) registers->general[number] = user->name;
-	REGISTERS(TAKE)
-#undef TAKE
+	copy_user_registers(user, &registers->ip, registers->general);
 }
 
 static __always_inline u64 python_of_hit(struct python_process *process, const struct hit_record *record)

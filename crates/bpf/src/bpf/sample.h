@@ -6,6 +6,7 @@
 #include "cost.h"
 #include "handover_state.h"
 #include "python.h"
+#include "registers.h"
 #include "stack.h"
 
 /* Interrupts are disabled while the sampler runs, so one scratch memory per CPU is enough. */
@@ -22,11 +23,6 @@ struct {
 	__type(key, u32);
 	__type(value, struct python_scratch);
 } sample_python SEC(".maps");
-
-/* The general registers in DWARF order. */
-#define REGISTERS(each)                                                                                                  \
-	each(0, ax) each(1, dx) each(2, cx) each(3, bx) each(4, si) each(5, di) each(6, bp) each(7, sp)                  \
-	each(8, r8) each(9, r9) each(10, r10) each(11, r11) each(12, r12) each(13, r13) each(14, r14) each(15, r15)
 
 /*
  * Volatile prevents the two branches from being merged into loads from a computed address, which the context does not

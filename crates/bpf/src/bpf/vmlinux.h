@@ -141,6 +141,8 @@ struct task_struct {
 	struct pid *thread_pid;
 	struct thread_struct thread;
 	struct signal_struct *signal;
+	unsigned long nvcsw;
+	unsigned long nivcsw;
 	char comm[16];
 };
 

@@ -70,6 +70,23 @@ pub fn has_cuda(pid: u32) -> bool {
     String::from_utf8_lossy(&maps).lines().any(is_libcuda)
 }
 
+/// Whether a process has mapped libcuda or NCCL, or PyTorch's CUDA library, which may contain NCCL.
+pub fn has_gpu_library(pid: u32) -> bool {
+    const NAMES: [&str; 3] = ["libcuda.so", "libnccl.so", "libtorch_cuda.so"];
+    let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let is_one =
+        |line: &str| line.rsplit('/').next().is_some_and(|name| NAMES.iter().any(|library| name.starts_with(library)));
+    String::from_utf8_lossy(&maps).lines().any(is_one)
+}
+
+/// Returns the process that has started a process.
+pub fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // `4711 (name) S 1 ...`: the name may contain anything.
+    let after = stat.iter().rposition(|byte| *byte == b')')? + 1;
+    std::str::from_utf8(stat.get(after..)?).ok()?.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// Returns the CPU time of a process in nanoseconds.
 pub fn cpu_ns(pid: u32) -> Option<u64> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;

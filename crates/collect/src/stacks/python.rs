@@ -12,6 +12,7 @@
 //!                       Python stack's id ─┴─> here: both parts there? ──> symbols::python::merge ──> one stack
 //! ```
 
+mod code;
 mod layout;
 mod loaded;
 mod parts;
@@ -20,7 +21,6 @@ use std::{
     borrow::Cow,
     collections::{HashMap, HashSet},
     fs::File,
-    ops::Range,
     sync::Arc,
 };
 
@@ -34,6 +34,7 @@ use symbols::{
     python::{self, Interpreter, Kind, Native, Part, Python, Unsupported},
 };
 
+pub(crate) use self::code::Code;
 use self::{
     layout::{layout, shared_layout},
     loaded::Loaded,
@@ -41,8 +42,6 @@ use self::{
 };
 use crate::sink::Sink;
 
-/// Libraries that the interpreter itself calls.
-const SYSTEM: [&str; 6] = ["libc.so", "libc-2", "libm.so", "libpthread", "ld-linux", "[vdso]"];
 /// The most bytes kept of Python code and stacks, for each process and in all, until it ends.
 const PARTS: (u64, u64) = (32 << 20, 40 << 20);
 /// The most bytes of names of lines.
@@ -92,10 +91,7 @@ struct Image {
     minor: u8,
     /// What was declared to the kernel.
     process: Option<PythonProcess>,
-    interpreter_loop: Vec<Range<u64>>,
-    interpreter: Vec<Range<u64>>,
-    system: Vec<Range<u64>>,
-    generated: Vec<Range<u64>>,
+    ranges: Code,
     parts: Parts,
     /// Some of its stacks were not kept.
     full: bool,
@@ -139,10 +135,7 @@ impl Pythons {
         let new = parent.map_or_else(Image::default, |parent| Image {
             minor: parent.minor,
             process: parent.process,
-            interpreter_loop: parent.interpreter_loop.clone(),
-            interpreter: parent.interpreter.clone(),
-            system: parent.system.clone(),
-            generated: parent.generated.clone(),
+            ranges: parent.ranges.clone(),
             ..Image::default()
         });
         // The parent may have been declared between the fork and now.
@@ -163,24 +156,13 @@ impl Pythons {
     /// Handles a file mapped as code. Problems with it are reported once.
     pub fn mapped(&mut self, mapping: &Mapping, file: Option<FileId>, files: &Files) -> Option<Unsupported> {
         let image = self.images.get_mut(&mapping.process)?;
-        let range = mapping.start..mapping.end;
-        let name = mapping.path.rsplit('/').next().unwrap_or_default();
-        if SYSTEM.iter().any(|system| name.starts_with(system)) {
-            image.system.push(range);
-            return None;
-        }
-        if !Files::is_file(&mapping.path) && !image.generated.contains(&range) {
-            image.generated.push(range);
+        if image.ranges.add(mapping) {
             return None;
         }
         let (found, unsupported) = find(&mut self.files, &self.maps, file?, &mapping.path, files);
         let Some(found) = found else { return unsupported };
         let interpreter = &found.interpreter;
-        let bias = interpreter.segments.bias(mapping.start, mapping.offset)?;
-        let moved = |r: &Range<u64>| r.start.wrapping_add(bias)..r.end.wrapping_add(bias);
-        image.interpreter.push(range);
-        image.interpreter_loop = interpreter.interpreter_loop.iter().map(moved).collect();
-        image.system.extend(interpreter.program.iter().map(moved));
+        let bias = image.ranges.add_interpreter(mapping, interpreter)?;
         image.minor = interpreter.minor;
         let process = layout(interpreter, bias);
         if !image.gone && image.process != Some(process) {
@@ -399,38 +381,37 @@ impl Image {
     /// Whether a frame of a stack is the interpreter's.
     fn is_interpreted(&self, stack: &Stack) -> bool {
         let is_interpreter = |frame: &Frame| match frame {
-            Frame::User(address) => self.interpreter.iter().any(|range| range.contains(&(address & ADDRESS))),
+            Frame::User(address) => self.ranges.interpreter.iter().any(|range| range.contains(&(address & ADDRESS))),
             _ => false,
         };
         stack.frames.iter().any(is_interpreter)
     }
 
     fn kind(&self, frame: Frame) -> Kind {
-        let Frame::User(address) = frame else { return Kind::Other };
-        let address = address & ADDRESS;
-        let inside = |ranges: &[Range<u64>]| ranges.iter().any(|range| range.contains(&address));
-        match () {
-            () if inside(&self.interpreter_loop) => Kind::Loop,
-            () if inside(&self.system) => Kind::System,
-            () if inside(&self.interpreter) => Kind::Interpreter,
-            () if inside(&self.generated) => Kind::Generated,
-            () => Kind::Other,
+        match frame {
+            Frame::User(address) => self.ranges.kind(address),
+            _ => Kind::Other,
         }
     }
 
     /// Returns the name of a frame; `None` if it is internal to the interpreter.
     fn name(&self, frame: &PythonFrame) -> Option<NamedFrame> {
-        let (text, file) = match self.parts.code(frame) {
-            Some(code) if code.file == INTERNAL => return None,
-            Some(code) if !code.name.is_empty() => {
-                let line = python::line(self.minor, &code.lines, code.first_line, frame.instruction);
-                let base = code.file.rsplit('/').next().unwrap_or_default();
-                (format!("{} ({base}:{line})", code.name), code.file.as_str())
-            }
-            _ => (UNNAMED.into(), ""),
-        };
-        Some(NamedFrame { kind: FrameKind::Python, name: text.into(), module: file.into() })
+        match self.parts.code(frame) {
+            Some(code) if code.file == INTERNAL || !code.name.is_empty() => name(self.minor, code, frame.instruction),
+            _ => Some(NamedFrame { kind: FrameKind::Python, name: UNNAMED.into(), module: "".into() }),
+        }
     }
+}
+
+/// Returns the name of a line of Python code; `None` if it is internal to the interpreter.
+pub(crate) fn name(minor: u8, code: &PythonCode, instruction: u32) -> Option<NamedFrame> {
+    if code.file == INTERNAL {
+        return None;
+    }
+    let line = python::line(minor, &code.lines, code.first_line, instruction);
+    let base = code.file.rsplit('/').next().unwrap_or_default();
+    let text = format!("{} ({base}:{line})", code.name);
+    Some(NamedFrame { kind: FrameKind::Python, name: text.into(), module: code.file.as_str().into() })
 }
 
 /// Returns the interpreter in a file. It is declared when it is first found; a problem with it is returned once.

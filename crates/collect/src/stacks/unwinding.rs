@@ -27,10 +27,10 @@
 mod early;
 mod eviction;
 mod fair;
-mod growing;
-mod image;
+pub(crate) mod growing;
+pub(crate) mod image;
 mod raw;
-mod tables;
+pub(crate) mod tables;
 #[cfg(test)]
 mod tests;
 mod waiting;

@@ -69,4 +69,16 @@ struct exit_record {
 	__u32 inner; /* as in thread_record */
 };
 
+/* A thread and its registers at its last entry to the kernel, from an iterator (threads.bpf.c). */
+struct thread_state {
+	__u32 pid;
+	__u32 tid;
+	__u32 runs; /* it runs, or could run: the registers are those of an earlier moment */
+	__u32 reason; /* otherwise, enum wait_reason */
+	__u64 switches; /* how often it has left a CPU */
+	__u64 thread_pointer; /* its fs base */
+	__u64 ip;
+	__u64 general[16]; /* by DWARF number */
+};
+
 #endif
