@@ -7,7 +7,7 @@
 //!   hang         which ranks of a stuck job wait, and which have not arrived
 //!   steps        the iterations of a program's loop, found in the order of its launches
 //!   losses       what is missing, and why
-//!   flame_tree   stacks by name with their weights; flame_cache builds each tree once; weighted has all weights of a stack
+//!   flame_tree   stacks by name with their weights; flame_cache builds each tree once; weighted has all weights of a stack, and series of one type each
 //!   explain      what findings, frames and words mean
 //!   names        frames as text; family and user_code: whose code a frame is
 //! ```

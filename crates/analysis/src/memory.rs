@@ -89,9 +89,13 @@ pub fn of(profile: &Profile, code: &UserCode<'_>) -> Vec<DeviceMemory> {
 
 /// Returns the machine's number of a process's device as shown; without the injected library, the process's own.
 pub fn label(profile: &Profile, process: ProcessId, index: u32) -> String {
-    let session = profile.sessions.iter().find(|(_, info)| info.process == process).map(|(id, _)| *id);
-    let number = session.and_then(|session| profile.device_numbers.get(&(session, index)));
-    number.map_or_else(|| index.to_string(), |number| profile.device_label(*number).to_owned())
+    device(profile, process, index).map_or_else(|| index.to_string(), |number| profile.device_label(number).to_owned())
+}
+
+/// Returns the machine's number of a process's device, if it is known.
+pub fn device(profile: &Profile, process: ProcessId, index: u32) -> Option<u32> {
+    let session = profile.sessions.iter().find(|(_, info)| info.process == process).map(|(id, _)| *id)?;
+    profile.device_numbers.get(&(session, index)).copied()
 }
 
 fn moment(code: &UserCode<'_>, process: ProcessId, moment: &memory::Moment, start: u64) -> Moment {

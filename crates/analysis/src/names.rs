@@ -241,6 +241,11 @@ impl<'a> GpuFrames<'a> {
         Self { profile, several: devices.any(|device| Some(device) != first) }
     }
 
+    /// Without numbers, where the GPU is known otherwise.
+    pub fn without_numbers(profile: &'a Profile) -> Self {
+        Self { profile, several: false }
+    }
+
     /// The frame of some work on a GPU.
     pub fn name(&self, device: u32, what: What) -> String {
         self.with(device, what, clean)

@@ -3,6 +3,8 @@
 //! The stacks, their totals and their rows are those of the flame graphs. Names are not changed, because these formats can
 //! contain any; and rows are divided further, by thread, device and stream.
 
+pub mod series;
+
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
@@ -10,7 +12,7 @@ use std::{
 
 use model::{
     event::{CounterId, Event, FrameKind, NamedFrame, ProcessId, StackId},
-    profile::Profile,
+    profile::{Profile, What},
 };
 use text::short::split_place;
 
@@ -81,13 +83,13 @@ pub struct Weighted {
 impl Weighted {
     /// Gathers the stacks that a view shows.
     pub fn of(profile: &Profile, view: View, events: Events<'_>) -> Self {
-        let mut gather = Gather::new(profile);
+        let mut gather = Gather::new(profile, GpuFrames::new(profile));
         if let Some(event) = view.event {
             gather.event(event.counter, event.by_count);
             return gather.finish();
         }
         if view.gpu {
-            gather.gpu();
+            gather.gpu("gpu", Some("operations"), |_| true);
         }
         if view.cpu || view.gpu {
             gather.by_thread(view, events);
@@ -109,6 +111,9 @@ impl Weighted {
 
 struct Gather<'a> {
     profile: &'a Profile,
+    gpu_frames: GpuFrames<'a>,
+    /// Several ranks have frames of their own.
+    has_ranks: bool,
     kinds: Vec<Kind>,
     frames: Vec<Frame>,
     known: HashMap<Frame, u32>,
@@ -117,9 +122,11 @@ struct Gather<'a> {
 }
 
 impl<'a> Gather<'a> {
-    fn new(profile: &'a Profile) -> Self {
+    fn new(profile: &'a Profile, gpu_frames: GpuFrames<'a>) -> Self {
         let (known, stacks) = (HashMap::new(), HashMap::new());
-        Self { profile, kinds: Vec::new(), frames: Vec::new(), known, stacks, rows: BTreeMap::new() }
+        let has_ranks = profile.ranks.all.len() > 1;
+        let (kinds, frames, rows) = (Vec::new(), Vec::new(), BTreeMap::new());
+        Self { profile, gpu_frames, has_ranks, kinds, frames, known, stacks, rows }
     }
 
     fn finish(self) -> Weighted {
@@ -142,31 +149,38 @@ impl<'a> Gather<'a> {
         amounts[kind] = amounts[kind].saturating_add(amount);
     }
 
-    /// Adds GPU work under the stacks that launched it, or that created the nodes of a graph.
-    fn gpu(&mut self) {
-        let (time, operations) = (self.kind("gpu", Measure::Time), self.kind("operations", Measure::Number));
-        let (gpu_frames, leaves) = (GpuFrames::new(self.profile), Leaves::of(self.profile));
-        let mut work: Vec<_> = self.profile.gpu.iter().collect();
+    /// Adds the selected GPU work under the stacks that launched it, or that created the nodes of a graph: its time and, if that
+    /// has a name, its operations.
+    fn gpu(&mut self, time: &str, operations: Option<&str>, selects: impl Fn(What) -> bool) {
+        let time = self.kind(time, Measure::Time);
+        let operations = operations.map(|name| self.kind(name, Measure::Number));
+        let leaves = Leaves::of(self.profile);
+        let mut work: Vec<_> = self.profile.gpu.iter().filter(|(key, _)| selects(key.what)).collect();
         work.sort_unstable_by_key(|(key, _)| **key);
         for (key, weight) in work {
             let mut frames = self.ranged(key.process, key.capture.or(key.stack), key.range);
             if key.capture.is_some() {
                 frames.push(self.own(names::GRAPH_REPLAY.to_owned()));
             }
-            frames.push(self.own(gpu_frames.raw_name(key.device, key.what)));
+            frames.push(self.own(self.gpu_frames.raw_name(key.device, key.what)));
             let origin = Origin { process: key.process, tid: None, device: Some(key.device), stream: Some(key.stream) };
             let Some(below) = leaves.divide(key, weight) else {
-                self.add(origin, frames.clone(), time, weight.ns);
-                self.add(origin, frames, operations, weight.count);
+                self.work(origin, frames, (time, weight.ns), (operations, weight.count));
                 continue;
             };
             for (names, ns, count) in below {
                 let path: Vec<u32> =
                     frames.iter().copied().chain(names.iter().map(|name| self.own(name.clone()))).collect();
-                self.add(origin, path.clone(), time, ns);
-                self.add(origin, path, operations, count);
+                self.work(origin, path, (time, ns), (operations, count));
             }
         }
+    }
+
+    fn work(&mut self, origin: Origin, path: Vec<u32>, time: (usize, u64), operations: (Option<usize>, u64)) {
+        if let (Some(kind), count) = operations {
+            self.add(origin, path.clone(), kind, count);
+        }
+        self.add(origin, path, time.0, time.1);
     }
 
     /// Adds CPU samples and launches, which events have by thread.
@@ -255,7 +269,7 @@ impl<'a> Gather<'a> {
 
     /// Returns the frames of a process: its rank, if there are several, and its name.
     fn root(&mut self, process: ProcessId) -> Vec<u32> {
-        let rank = if self.profile.ranks.all.len() > 1 { self.profile.rank(process) } else { None };
+        let rank = if self.has_ranks { self.profile.rank(process) } else { None };
         let rank = rank.map(|rank| self.own(names::rank(rank)));
         rank.into_iter().chain([self.own(names::process(self.profile, process))]).collect()
     }

@@ -18,7 +18,7 @@ pub mod jsonl;
 pub mod parquet;
 pub mod perfetto;
 pub mod pprof;
-mod proto;
+pub(crate) mod proto;
 pub mod speedscope;
 pub mod svg;
 pub mod table;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   formats      the report (html), timelines, flame graphs, tables and events; diff: the page of a comparison
+//!   profiles     requests with continuous profiles: OTLP, and Pyroscope's push API
 //!   moments      events in the order of a timeline; lanes puts those that overlap side by side
 //!   palette      the colour of a frame
 //! ```
@@ -17,6 +18,7 @@ mod launch_lengths;
 mod moments;
 mod palette;
 mod power;
+pub mod profiles;
 
 pub use crate::formats::{
     Format, UnknownExtension,

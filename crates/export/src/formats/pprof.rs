@@ -22,8 +22,7 @@ use crate::formats::proto::Message;
 /// Writes the stacks of a recording with all their weights.
 pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Write) -> io::Result<()> {
     let weighted = Weighted::of(profile, view, events);
-    let mut pprof = Pprof { profile, out, message: Message::default(), strings: Strings::default() };
-    pprof.strings.index("");
+    let mut pprof = Pprof::new(profile, out);
     for kind in &weighted.kinds {
         pprof.value_type(1, &kind.name, unit(kind.measure))?;
     }
@@ -36,8 +35,36 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
     pprof.out.flush()
 }
 
+/// Writes stacks of one type without labels, for services that keep many profiles: what is measured and from when to when is the
+/// same in every part of a series.
+pub(crate) fn write_stacks<'a>(
+    profile: &Profile,
+    (name, period): (&str, u64),
+    measure: Measure,
+    frames: &[Frame],
+    stacks: impl Iterator<Item = (&'a [u32], u64)>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut pprof = Pprof::new(profile, out);
+    pprof.value_type(1, name, unit(measure))?;
+    for (path, amount) in stacks {
+        pprof.write(|message, _| {
+            message.message(2, |sample| {
+                sample.packed(1, path.iter().rev().map(|frame| u64::from(*frame) + 1));
+                sample.packed(2, [amount.min(i64::MAX as u64)]);
+            });
+        })?;
+    }
+    pprof.locations(frames)?;
+    pprof.value_type(11, name, unit(measure))?;
+    pprof.write(|message, _| message.amount(12, period))?;
+    pprof.times()?;
+    pprof.strings()?;
+    pprof.out.flush()
+}
+
 /// Returns a unit as pprof names it.
-fn unit(measure: Measure) -> &'static str {
+pub(crate) fn unit(measure: Measure) -> &'static str {
     match measure {
         Measure::Time => "nanoseconds",
         Measure::Bytes => "bytes",
@@ -54,13 +81,15 @@ struct Pprof<'a> {
 
 /// The table of strings; index 0 is the empty one.
 #[derive(Default)]
-struct Strings {
+pub(crate) struct Strings {
     indexes: HashMap<String, u64>,
-    texts: Vec<String>,
+    /// In the order of their indexes.
+    pub texts: Vec<String>,
 }
 
 impl Strings {
-    fn index(&mut self, text: &str) -> u64 {
+    /// Returns the index of a string, which is added if it is new.
+    pub fn index(&mut self, text: &str) -> u64 {
         if let Some(&index) = self.indexes.get(text) {
             return index;
         }
@@ -71,7 +100,13 @@ impl Strings {
     }
 }
 
-impl Pprof<'_> {
+impl<'a> Pprof<'a> {
+    fn new(profile: &'a Profile, out: &'a mut dyn Write) -> Self {
+        let mut strings = Strings::default();
+        strings.index("");
+        Self { profile, out, message: Message::default(), strings }
+    }
+
     /// Writes the message as a field of the profile.
     fn write(&mut self, fill: impl FnOnce(&mut Message, &mut Strings)) -> io::Result<()> {
         self.message.clear();
@@ -212,15 +247,23 @@ impl Pprof<'_> {
         }
         comments.push(format!("ledger: {}", serde_json::to_string(&profile.ledger)?));
         comments.extend(profile.notes.iter().map(|note| format!("note: {note}")));
+        self.times()?;
         self.write(|message, strings| {
-            message.amount(9, profile.start.as_ref().map_or(0, |start| start.wall_clock));
-            message.amount(10, profile.wall_ns());
             for comment in &comments {
                 message.number(13, strings.index(comment));
             }
             if let Some(kind) = kinds.get(first) {
                 message.number(14, strings.index(&kind.name));
             }
+        })
+    }
+
+    /// Writes when the recording began and how long it took.
+    fn times(&mut self) -> io::Result<()> {
+        let profile = self.profile;
+        self.write(|message, _| {
+            message.amount(9, profile.start.as_ref().map_or(0, |start| start.wall_clock));
+            message.amount(10, profile.wall_ns());
         })
     }
 

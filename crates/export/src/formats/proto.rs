@@ -1,7 +1,7 @@
 //! Writes protocol buffers: <https://protobuf.dev/programming-guides/encoding/>.
 //!
-//! Two formats need it ([`crate::formats::pprof`] and [`crate::formats::perfetto`]), each a small part of its schema. Both write millions of
-//! small messages, so a message is a buffer that is used again.
+//! Two formats need it ([`crate::formats::pprof`] and [`crate::formats::perfetto`]) and what is pushed ([`crate::profiles`]), each a small
+//! part of its schema. Formats write millions of small messages, so a message is a buffer that is used again.
 
 /// The wire type of a varint.
 const VARINT: u64 = 0;
@@ -46,9 +46,14 @@ impl Message {
 
     /// Adds a text.
     pub fn text(&mut self, field: u32, text: &str) {
+        self.octets(field, text.as_bytes());
+    }
+
+    /// Adds bytes.
+    pub fn octets(&mut self, field: u32, bytes: &[u8]) {
         self.tag(field, LENGTH);
-        self.varint(text.len() as u64);
-        self.bytes.extend_from_slice(text.as_bytes());
+        self.varint(bytes.len() as u64);
+        self.bytes.extend_from_slice(bytes);
     }
 
     /// Adds repeated integers in one field.
@@ -75,9 +80,7 @@ impl Message {
 
     /// Adds a message that is already encoded.
     pub fn embed(&mut self, field: u32, other: &Self) {
-        self.tag(field, LENGTH);
-        self.varint(other.bytes.len() as u64);
-        self.bytes.extend_from_slice(&other.bytes);
+        self.octets(field, &other.bytes);
     }
 
     fn tag(&mut self, field: u32, kind: u64) {

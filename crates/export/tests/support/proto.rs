@@ -8,7 +8,7 @@ pub enum Value<'a> {
 }
 
 /// The fields of a message, in order.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Message<'a>(pub Vec<(u32, Value<'a>)>);
 
 impl<'a> Message<'a> {
@@ -74,6 +74,10 @@ impl<'a> Message<'a> {
 
     pub fn text(&self, field: u32) -> Option<&'a str> {
         self.texts(field).last().copied()
+    }
+
+    pub fn bytes(&self, field: u32) -> Option<&'a [u8]> {
+        self.of(field).find_map(|value| if let Value::Bytes(bytes) = value { Some(*bytes) } else { None })
     }
 
     pub fn messages(&self, field: u32) -> Vec<Message<'a>> {

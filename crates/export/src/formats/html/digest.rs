@@ -19,7 +19,8 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-fn sha256(mut message: Vec<u8>) -> [u8; 32] {
+/// Returns the digest of some bytes.
+pub(crate) fn sha256(mut message: Vec<u8>) -> [u8; 32] {
     let bits = message.len() as u64 * 8;
     message.push(0x80);
     while message.len() % 64 != 56 {
