@@ -53,6 +53,7 @@ mod packages;
 mod parts;
 mod pools;
 mod privileges;
+mod push;
 mod python;
 mod ranks;
 mod robustness;

@@ -3,6 +3,8 @@
 
 use std::{fs, path::Path};
 
+#[path = "../fuzz_targets/answer.rs"]
+mod answer;
 #[path = "../fuzz_targets/btf.rs"]
 mod btf;
 #[path = "../fuzz_targets/config.rs"]
@@ -39,7 +41,8 @@ mod wire;
 /// A target, and the name of its folder in `corpus`.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 16] = [
+const TARGETS: [Target; 17] = [
+    ("answer", answer::run),
     ("btf", btf::run),
     ("config", config::run),
     ("cubin", cubin::run),

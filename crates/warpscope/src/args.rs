@@ -10,6 +10,7 @@ mod hang;
 mod mcp;
 mod monitor;
 mod phases;
+mod push;
 mod record;
 mod table;
 mod trace;
@@ -29,6 +30,7 @@ pub use hang::Hang;
 pub use mcp::Mcp;
 pub use monitor::{Monitor, Top};
 pub use phases::Phases;
+pub use push::Push;
 pub use record::Record;
 pub use table::Table;
 pub use trace::{CallsFrom, Trace};
@@ -167,6 +169,7 @@ Examples:
   warpscope export warpscope.wscope --memory peak -o memory.svg
   warpscope export warpscope.wscope --table kernels -o kernels.csv
   warpscope export rank-*.wscope -o all.html
+  warpscope export warpscope.wscope --push pyroscope=http://localhost:4040
   warpscope export warpscope.wscope --device 0 --from 2s --format folded -o - | grep gemm"
 ))]
 pub struct Export {
@@ -174,8 +177,11 @@ pub struct Export {
     #[arg(required = true, value_name = "RECORDING")]
     pub recordings: Vec<PathBuf>,
     /// Write to FILE; may be repeated.
-    #[arg(short, long, value_name = "FILE", required = true)]
+    #[arg(short, long, value_name = "FILE", required_unless_present = "receivers")]
     pub output: Vec<PathBuf>,
+    /// Where to push it.
+    #[command(flatten)]
+    pub push: Push,
     /// Omit CPU samples from flame graphs and folded stacks.
     #[arg(long, conflicts_with = "cpu_only")]
     pub gpu_only: bool,

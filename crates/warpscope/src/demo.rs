@@ -56,6 +56,7 @@ pub fn run(options: args::Demo, record: fn(args::Record) -> anyhow::Result<ExitC
         result: false,
         verbose: false,
         flight: args::Flight::default(),
+        push: args::Push::default(),
         title: Some("llm: a small language model on a simulated GPU".into()),
         command: vec![program.into_os_string()],
     })?;

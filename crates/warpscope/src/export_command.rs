@@ -12,12 +12,17 @@ use crate::{
     args,
     load::{Find, load},
     outputs::{Outputs, view},
+    push::Pushes,
     say::say,
 };
 
 /// Runs the command.
 pub fn run(options: &args::Export) -> anyhow::Result<ExitCode> {
     let format = options.format.as_deref().map(format).transpose()?;
+    let pushes = Pushes::prepare(&options.push, None, false)?;
+    if pushes.any() && options.recordings.len() > 1 {
+        bail!("push one recording at a time: each has labels and times of its own");
+    }
     let mut outputs = Outputs::open_as(format, &options.output, &[], User::behind_sudo().as_ref())?;
     let table = options.table.unwrap_or_default().0;
     let find = if table == Table::Steps || outputs.has_steps() { Find::Outliers } else { Find::Profile };
@@ -32,8 +37,9 @@ pub fn run(options: &args::Export) -> anyhow::Result<ExitCode> {
     for note in &loaded.profile.notes {
         say(note);
     }
-    let whole = outputs.write(&Flames::new(&loaded.profile), view, true);
+    let mut whole = outputs.write(&Flames::new(&loaded.profile), view, true);
     outputs.announce(&mut io::stderr())?;
+    whole &= pushes.push(&loaded.profile, view, &mut || outputs.events(), None, true)?;
     Ok(if whole { status } else { ExitCode::FAILURE })
 }
 

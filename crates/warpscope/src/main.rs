@@ -17,6 +17,7 @@ mod open;
 mod outputs;
 mod privileges;
 mod progress;
+mod push;
 mod record;
 mod recordings;
 mod report;

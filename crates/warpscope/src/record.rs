@@ -43,6 +43,7 @@ use crate::{
     live::{Live, Wanted},
     outputs::Outputs,
     privileges::keep_for_recording,
+    push::Pushes,
     result,
     running_command::{RunningCommand, exit_code},
     say::say,
@@ -65,13 +66,17 @@ pub fn run(mut options: args::Record) -> anyhow::Result<ExitCode> {
         None => Outputs::open(paths, defaults, owner.as_ref())?,
         Some(_) => Outputs::open_numbered(paths, defaults, owner.as_ref())?,
     };
+    let pushes = Pushes::prepare(&options.push, Some(&options.pid), options.quiet)?;
+    if pushes.any() && recorder.is_some() {
+        bail!("--push cannot be combined with --last: push a dump with `warpscope export --push`");
+    }
     bpf::features::require_privileges()?;
     let signals = if recorder.is_some() { Signals::take_with_dumps() } else { Signals::take() };
     let signals = signals.context("cannot set up signal handling")?;
     let (workspace, recording, prepared) = prepare(&options, plan)?;
 
     let (command, whole) = match recorder {
-        None => recording.record_all(prepared, signals, outputs)?,
+        None => recording.record_all(prepared, signals, outputs, &pushes)?,
         Some(recorder) => recording.record_last(prepared, signals, outputs, recorder, owner)?,
     };
     if let Some(library) = missing_library(&options, command.status) {
@@ -153,6 +158,7 @@ impl Recorded<'_> {
         prepared: Prepared,
         signals: Signals,
         mut outputs: Outputs,
+        pushes: &Pushes,
     ) -> anyhow::Result<(RunningCommand, bool)> {
         let (file, path) = outputs.recording()?;
         let mut sink = Recording::new(file, path).context("cannot start the recording")?;
@@ -179,7 +185,9 @@ impl Recorded<'_> {
         let flames = Flames::new(&profile);
         let whole = self.style.write(&flames, &mut outputs, complete);
         self.print(&flames, &outputs, &cost, ended)?;
-        Ok((command, whole))
+        let (view, again) = (self.style.view(&profile), outputs.recording_path());
+        let pushed = pushes.push(&profile, view, &mut || outputs.events(), again, self.style.shows_progress)?;
+        Ok((command, whole && pushed))
     }
 
     /// Keeps the last events, and writes them on request and at the end. Returns the command, and whether all dumps are whole.

@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::Args;
 use collect::command::target::StallSampling;
 
-use super::{flight::Flight, formats::with_formats, graph_stacks::GraphStacks, values};
+use super::{flight::Flight, formats::with_formats, graph_stacks::GraphStacks, push::Push, values};
 
 const RECORD_HELP: &str = "
 
@@ -62,6 +62,8 @@ Examples:
   sudo warpscope record --energy --counters -- python3 train.py
   sudo warpscope record --last 30s --on-slow 'cudaDeviceSynchronize > 200ms' -- python3 train.py
   sudo warpscope record --last 1m --on-error --on-idle 5s -p 4711
+  sudo warpscope record --push pyroscope=http://localhost:4040 -- python3 train.py
+  sudo warpscope record --push otlp=https://collector:4318 --push-ca ca.pem -p 4711 -d 10
   sudo warpscope record --sim -- ./program-linked-to-the-simulated-libcudart";
 
 /// The end of `record -h`.
@@ -252,6 +254,9 @@ pub struct Record {
     /// The flight recorder.
     #[command(flatten)]
     pub flight: Flight,
+    /// Where to push the recording.
+    #[command(flatten)]
+    pub push: Push,
     /// The title of the recording; the command's name if not set.
     #[arg(skip)]
     pub title: Option<String>,
