@@ -93,7 +93,7 @@ fn launches_are_measured_exactly() {
     let plain = row(&report, "plain");
     assert!(plain["limit"] == "tensor" && is(&plain["of_peak"], 90.0), "{plain}");
     // FP64 does not fit into the first group of this GPU.
-    assert_eq!(row(&report, "wide")["limit"], "latency");
+    assert_eq!(row(&report, "wide")["limit"], "latency", "it issues nothing");
     assert!(
         summary.contains("Kernels by limit") && summary.contains("9 launches measured in"),
         "the summary has the table: {summary}"

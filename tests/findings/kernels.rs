@@ -23,6 +23,13 @@ fn counted(used: &str) -> Scenario {
         .options("--counters --gpu-only")
 }
 
+/// A program whose kernel counts this in each run, by the numbers of `cupti::limits::METRICS`.
+fn measured(counts: &str) -> Scenario {
+    Scenario::of(["12( kernel:work ) sync"])
+        .sim(format!("kernel_ns=20ms,limits[work]=1=99:{counts}"))
+        .options("--limits --gpu-only")
+}
+
 scenarios! {
     /// Blocks for 8 of the SMs.
     a_small_grid => Scenario::of(["grid:8 12( kernel:work ) sync"])
@@ -51,6 +58,16 @@ scenarios! {
 
     latency_bound => counted("90:5:20:10:5").says(says("latency-bound").at("launch").ns(12 * 20 * MS));
     too_small => counted("20:5:5:10:5").says(says("too-small").at("launch").ns(12 * 20 * MS));
+    limited_by_dram => measured("5=85").says(says("kernel-limit").at("launch").ns(12 * 20 * MS).words(&["DRAM: 85 %"]));
+    limited_by_l2 => measured("5=40:9=70").says(says("kernel-limit").at("launch").ns(12 * 20 * MS).words(&["L2 cache: 70 %"]));
+    limited_by_l1 => measured("11=90").says(says("kernel-limit").at("launch").ns(12 * 20 * MS).words(&["L1 cache: 90 %"]));
+    limited_by_latency => measured("5=30").says(says("kernel-limit").at("launch").ns(12 * 20 * MS).words(&["no unit is near"]));
+
+    /// The tensor pipe does what it is for.
+    limited_by_the_tensor_pipe => measured("4=90");
+    /// So does the pipe for FP64.
+    limited_by_fp64 => measured("12=90");
+
     memory_bound => counted("90:5:20:50:25").says(says("memory-bound").at("launch").ns(12 * 20 * MS));
 
     /// A kernel that alternates with a short one has no sample of its own, but nearly all of each.

@@ -6,7 +6,7 @@ use super::report::{findings, json, text};
 use crate::support::{Ended, Scene, scene::number};
 
 /// Kinds of findings that need everything that happened: a part of a recording cannot have them.
-const OF_THE_WHOLE: [&str; 12] = [
+const OF_THE_WHOLE: [&str; 13] = [
     "gpu-idle",
     "start",
     "launch-bound",
@@ -19,11 +19,13 @@ const OF_THE_WHOLE: [&str; 12] = [
     "memory-bound",
     "latency-bound",
     "too-small",
+    "kernel-limit",
 ];
 
 /// Kinds of findings that a time range cannot have: those of the counters of whole GPUs, of memory, which may have been
 /// allocated before, and of calls that may have been made after it.
-pub const NOT_IN_RANGES: [&str; 5] = ["memory-bound", "latency-bound", "too-small", "memory-peak", "missing-member"];
+pub const NOT_IN_RANGES: [&str; 6] =
+    ["memory-bound", "latency-bound", "too-small", "kernel-limit", "memory-peak", "missing-member"];
 
 /// What the report of a part has from the whole.
 const FACTS: [&str; 8] =

@@ -11,6 +11,7 @@ mod finding;
 mod idle;
 mod kernels;
 mod launches;
+mod limits;
 mod memory;
 mod occupancy;
 mod outlier;
@@ -56,6 +57,7 @@ pub fn findings(
         all.extend(devices::imbalance(profile, idle));
         all.extend(communication::late(profile, late, setting));
         all.extend(verdicts::limited(profile, code, setting));
+        all.extend(limits::kernels(profile));
     }
     all.extend(copies::pageable(profile, code, idle, setting));
     all.extend(kernels::tiny(profile, code, idle, setting));

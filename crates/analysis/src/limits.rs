@@ -9,9 +9,12 @@ use model::{
     limits::{Measured, metric as m},
     profile::Profile,
 };
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-use crate::{names, user_code::UserCode};
+use crate::{
+    names,
+    user_code::{Place, UserCode},
+};
 
 /// From this share of its peak on, in percent, a unit limits a kernel.
 pub const BOUND: f64 = 60.0;
@@ -19,6 +22,9 @@ pub const BOUND: f64 = 60.0;
 const LOW_OCCUPANCY: f64 = 0.25;
 /// A grid whose waves are less full than this has a tail.
 const FULL_WAVES: f64 = 0.75;
+/// With fewer instructions issued than this, in percent of the peak, no pipe is near its own: the slowest, FP64 on GPUs for
+/// graphics, takes 64 times as long.
+const IDLE: f64 = 0.9;
 /// Threads in a warp.
 const WARP: f64 = 32.0;
 /// Fewer active threads in an instruction than this share of a warp are said.
@@ -62,6 +68,8 @@ pub enum Limit {
     Occupancy,
     /// Warps wait, and no unit is busy.
     Latency,
+    /// No unit that was measured is near its peak, and others were not measured.
+    Undecided,
     /// No launch of it was measured.
     NotMeasured,
 }
@@ -85,6 +93,7 @@ impl Limit {
             Self::Tail => "tail",
             Self::Occupancy => "occupancy",
             Self::Latency => "latency",
+            Self::Undecided => "undecided",
             Self::NotMeasured => "not measured",
         }
     }
@@ -107,6 +116,7 @@ impl Limit {
             Self::Tail => "blocks of another size, or a grid that fills whole waves (persistent kernels)",
             Self::Occupancy => "fewer registers or less shared memory for each block, or more work for each thread",
             Self::Latency => "more loads in flight, more warps; --stalls shows where warps wait",
+            Self::Undecided => "not all pipes were measured: record for longer",
             Self::NotMeasured => "it ran only in graphs or beside others, or the budget was spent: record for longer",
         }
     }
@@ -118,7 +128,8 @@ pub struct KernelLimit {
     /// Its name.
     pub kernel: String,
     /// The line of user code that launched it.
-    pub line: String,
+    #[serde(serialize_with = "frame")]
+    pub line: Place,
     /// What limits it.
     pub limit: Limit,
     /// The share of the peak of what limits it.
@@ -171,6 +182,10 @@ pub struct KernelLimit {
     pub meaning: String,
 }
 
+fn frame<S: Serializer>(place: &Place, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&place.frame)
+}
+
 /// The kernels of a recording by what limits them, and how they were measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LimitSummary {
@@ -198,10 +213,11 @@ pub(crate) fn summary(profile: &Profile) -> Option<LimitSummary> {
         return None;
     }
     let mut kernels = all(profile);
+    let judged = |row: &&KernelLimit| !matches!(row.limit, Limit::NotMeasured | Limit::Undecided);
     let time = |wanted: &dyn Fn(&&KernelLimit) -> bool| {
         kernels.iter().filter(wanted).fold(0_u64, |sum, row| sum.saturating_add(row.ns))
     };
-    let (judged_ns, kernel_ns) = (time(&|row| row.limit != Limit::NotMeasured), time(&|_| true));
+    let (judged_ns, kernel_ns) = (time(&judged), time(&|_| true));
     kernels.truncate(MOST);
     let total = |of: fn(&model::event::LimitTotals) -> u64| {
         profile.limit_totals.values().fold(0_u64, |sum, totals| sum.saturating_add(of(totals)))
@@ -243,28 +259,28 @@ pub(crate) fn all(profile: &Profile) -> Vec<KernelLimit> {
         return Vec::new();
     }
     let code = UserCode::new(profile);
-    let mut at_lines: BTreeMap<(u32, String), Sum> = BTreeMap::new();
+    let mut at_lines: BTreeMap<(u32, Place), Sum> = BTreeMap::new();
     let mut of_kernels: BTreeMap<u32, Sum> = BTreeMap::new();
     for (key, measured) in &profile.limits {
         let device = profile.devices.get(&key.device);
         let fill = device.and_then(|device| Occupancy::of(&device.limits, &key.shape)).map(|fill| (fill, key.shape));
-        let line = code.place(key.process, key.stack).frame;
+        let line = code.place(key.process, key.stack);
         at_lines.entry((key.kernel, line)).or_default().add(measured, fill);
         of_kernels.entry(key.kernel).or_default().add(measured, fill);
     }
-    let mut times: BTreeMap<(u32, String), (u64, u64)> = BTreeMap::new();
+    let mut times: BTreeMap<(u32, Place), (u64, u64)> = BTreeMap::new();
     for (key, weight) in &profile.gpu {
         let Some(kernel) = key.what.kernel() else { continue };
         let line = match key.capture.or(key.stack) {
-            Some(stack) => code.place(key.process, stack).frame,
-            None => names::LAUNCH_NOT_SEEN.to_owned(),
+            Some(stack) => code.place(key.process, stack),
+            None => Place { frame: names::LAUNCH_NOT_SEEN.to_owned(), file: String::new() },
         };
         let (ns, runs) = times.entry((kernel, line)).or_default();
         (*ns, *runs) = (ns.saturating_add(weight.ns), runs.saturating_add(weight.count));
     }
     let whole = profile.gpu.values().fold(0_u64, |sum, weight| sum.saturating_add(weight.ns));
     let none = Sum::default();
-    let row = |((kernel, line), (ns, runs)): ((u32, String), (u64, u64))| {
+    let row = |((kernel, line), (ns, runs)): ((u32, Place), (u64, u64))| {
         let own = at_lines.get(&(kernel, line.clone()));
         let sum = own.or_else(|| of_kernels.get(&kernel)).unwrap_or(&none);
         let share = if whole == 0 { 0.0 } else { ns as f64 / whole as f64 };
@@ -321,8 +337,16 @@ fn judge(sum: &Sum) -> (Limit, Option<f64>) {
         Some(fill) if fill.share() <= LOW_OCCUPANCY && fill.limiter != Limiter::None => {
             (Limit::Occupancy, Some(100.0 * fill.share()))
         }
-        _ => (Limit::Latency, busiest.map(|(_, share)| share)),
+        _ if idle_pipes(sum) => (Limit::Latency, busiest.map(|(_, share)| share)),
+        _ => (Limit::Undecided, busiest.map(|(_, share)| share)),
     }
+}
+
+/// Whether all pipes were measured, or so few instructions are issued that none can be near its peak.
+fn idle_pipes(sum: &Sum) -> bool {
+    let value = |metric| sum.measured.value(metric);
+    let pipes = [m::FP64, m::FMA, m::ALU, m::XU, m::LSU];
+    pipes.into_iter().all(|pipe| value(pipe).is_some()) || value(m::ISSUE).is_some_and(|issue| issue < IDLE)
 }
 
 /// The L2 cache has several parts: the busiest counts.
@@ -356,7 +380,7 @@ fn described(sum: &Sum, limit: Limit, of_peak: Option<f64>) -> KernelLimit {
     let hits = value(m::L2_HITS).zip(value(m::L2_MISSES)).filter(|(hits, misses)| hits + misses > 0.0);
     let mut row = KernelLimit {
         kernel: String::new(),
-        line: String::new(),
+        line: Place { frame: String::new(), file: String::new() },
         limit,
         of_peak,
         ns: 0,
@@ -406,7 +430,7 @@ fn meaning(row: &KernelLimit, sum: &Sum) -> String {
             format!("{} of {} warps fit, by {}; ", fill.warps, fill.most_warps, fill.limiter.text())
         }
         (Limit::SmallGrid, _, Some(active)) => format!("{active:.0} % of the multiprocessors active; "),
-        (Limit::Latency, _, Some(most)) => format!("no unit above {most:.0} % of its peak; "),
+        (Limit::Latency | Limit::Undecided, _, Some(most)) => format!("no unit above {most:.0} % of its peak; "),
         (_, _, Some(share)) => format!("{share:.0} % of its peak; "),
         (_, _, None) => String::new(),
     };
@@ -432,6 +456,7 @@ mod tests {
     fn sum(values: &[(usize, f64)], shape: Option<Shape>) -> Sum {
         let mut measured = Measured::default();
         let mut all = vec![(m::TIME as u32, 1000.0), (m::SM_ACTIVE as u32, 99.0)];
+        all.extend([m::FP64, m::FMA, m::ALU, m::XU, m::LSU].map(|pipe| (pipe as u32, 1.0)));
         for (metric, value) in values {
             all.retain(|(known, _)| known != &(*metric as u32));
             all.push((*metric as u32, *value));
@@ -474,6 +499,23 @@ mod tests {
         }
         let l2 = [(m::L2_SECTORS, 52.4), (m::L2_TO_SM, 76.7), (m::ISSUE, 62.1), (m::ALU, 46.7)];
         assert_eq!(judge(&sum(&l2, wide)), (Limit::L2, Some(76.7)));
+    }
+
+    /// Check that a kernel does not wait for latency as long as a pipe may be at its peak that was not measured.
+    #[test]
+    fn pipes_that_were_not_measured_may_be_busy() {
+        let with = |issue: f64, pipe: Option<usize>| {
+            let mut measured = Measured::default();
+            let mut all = vec![(m::TIME as u32, 1.0), (m::SM_ACTIVE as u32, 99.0), (m::ISSUE as u32, issue)];
+            all.extend([m::FP64, m::FMA, m::ALU, m::XU].map(|pipe| (pipe as u32, 1.0)));
+            all.extend(pipe.map(|pipe| (pipe as u32, 1.0)));
+            measured.add(&all, 1);
+            judge(&Sum { measured, fill: None }).0
+        };
+        assert_eq!(
+            (with(20.0, None), with(20.0, Some(m::LSU)), with(0.8, None)),
+            (Limit::Undecided, Limit::Latency, Limit::Latency)
+        );
     }
 
     /// Check each threshold, and that nothing is said without values.

@@ -387,7 +387,7 @@ fn limits(profile: &Profile) -> Rows {
             vec![Cell::Ns(row.ns), Cell::Share(row.share), Cell::Count(row.runs), Cell::Count(row.measured)];
         cells.extend([row.of_peak, row.sm_active, row.warps, row.tensor, row.dram, row.l2, row.l1].map(number));
         cells.extend([row.threads, row.sectors].map(number));
-        cells.extend([row.limit.text().to_owned(), row.line, row.kernel, row.meaning].map(Cell::Text));
+        cells.extend([row.limit.text().to_owned(), row.line.frame, row.kernel, row.meaning].map(Cell::Text));
         cells
     };
     let numbers = [

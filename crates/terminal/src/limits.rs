@@ -21,7 +21,7 @@ impl Page {
         for row in limits.kernels.iter().take(ROWS) {
             let start = self.row(TextStyle::Blue, row.ns, row.share, s.gpu_time_ns);
             let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.0}"));
-            let name = shortened(&format!("{} < {}", row.kernel, row.line), self.rest(53));
+            let name = shortened(&format!("{} < {}", row.kernel, row.line.frame), self.rest(53));
             self.line(&format!(
                 "{start}  {:<17}  {:>6} {:>6} {:>8} {:>8}  {name}",
                 row.limit.text(),

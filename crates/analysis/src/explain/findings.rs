@@ -221,6 +221,16 @@ pub(super) fn explained(kind: Kind) -> (&'static [&'static str], [&'static str; 
                 "Give a launch more work, or run several at once on streams.",
             ],
         ),
+        Kind::KernelLimit => (
+            &["limits", "roofline"],
+            [
+                "A kernel with much time at a line is limited by something that can be changed: memory, a cache, latency, or branches \
+                 that diverge.",
+                "Hardware counters of single launches (record --limits), as shares of the peak while the kernel ran.",
+                "Statistical: of the launches that were measured; within 2 % of ncu on an H200, but for kernels of some 50 us.",
+                "What the finding says. `report --by limits` has all kernels and lines with their numbers.",
+            ],
+        ),
         Kind::MemoryPeak => (
             &["peak"],
             [

@@ -107,13 +107,15 @@ pub enum Kind {
     LatencyBound,
     /// The kernel with the most time does not fill the device.
     TooSmall,
+    /// What limits a kernel with much time at a line.
+    KernelLimit,
     /// One line holds much of the GPU memory at its peak, or much of what is held is free.
     MemoryPeak,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::GpuIdle,
         Self::Start,
         Self::LaunchBound,
@@ -136,6 +138,7 @@ impl Kind {
         Self::MemoryBound,
         Self::LatencyBound,
         Self::TooSmall,
+        Self::KernelLimit,
         Self::MemoryPeak,
     ];
 
@@ -164,6 +167,7 @@ impl Kind {
             Self::MemoryBound => "memory-bound",
             Self::LatencyBound => "latency-bound",
             Self::TooSmall => "too-small",
+            Self::KernelLimit => "kernel-limit",
             Self::MemoryPeak => "memory-peak",
         }
     }
