@@ -1,7 +1,12 @@
 //! Communicators: which kernels belong to the same operation, and who made the others wait.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+};
 
+use fixtures::job::{HostClock, Job, Late};
+use model::recording::Writer;
 use serde_json::Value;
 
 use crate::support::{
@@ -171,4 +176,36 @@ fn unknown_communicators_are_assumed() {
     let report = record(&scene, "--gpu-only", "silent");
     assert_eq!(report["communication"]["assumed"], Value::Bool(true));
     assert!(report.get("collectives").is_none());
+}
+
+/// Check that recordings of hosts whose clocks differ by a second are aligned, and that the error that is left and the late rank are
+/// named, in each form of the report.
+#[test]
+fn clocks_of_hosts_are_corrected() {
+    let scene = Scene::new();
+    let hosts = vec![HostClock::default(), HostClock { offset: -1_000_000_000, ppm: 80.0 }];
+    let job = Job { hosts, steps: 40, late: Late::Rank(12), late_ns: 10_000_000, seed: 3 };
+    for (host, events) in job.events().0.iter().enumerate() {
+        let file = File::create(scene.path(&format!("node{host}.wscope"))).expect("it can be created");
+        let mut writer = Writer::new(file).expect("it can be written");
+        events.iter().for_each(|event| writer.push(event).expect("it can be written"));
+        writer.finish().expect("it can be written");
+    }
+    let files = ["node0.wscope", "node1.wscope"];
+    let run = |options: &[&str]| {
+        Ended::of(&mut scene.warpscope(&[&["report"], options, &files[..]].concat())).exits(0).out().to_owned()
+    };
+    let report: Value = serde_json::from_str(&run(&["--json"])).expect("JSON");
+    let clock = &report["clocks"][1];
+    let (bound, offset) = (number(clock, "bound_ns"), clock["offset_ns"].as_i64().expect("an offset"));
+    assert!((1_000..200_000).contains(&bound) && (offset - 1_000_000_000).abs() < 100_000, "{clock}");
+    assert!((clock["drift_ppm"].as_f64().expect("a drift") + 80.0).abs() < 80.0, "{clock}");
+    let late = |finding: &&Value| finding["kind"] == "late-rank";
+    let finding = report["findings"].as_array().expect("findings").iter().find(late).expect("a late rank");
+    assert_eq!(finding["place"]["frame"], "preprocess (data.py:88)");
+    let text = run(&[]);
+    assert!(text.contains("rank 12 is late in") && text.contains("clock of node1: +1.00 s"), "{text}");
+    // A single host has nothing to correct.
+    let one = Ended::of(&mut scene.warpscope(&["report", "--json", "node0.wscope"])).exits(0).out().to_owned();
+    assert!(serde_json::from_str::<Value>(&one).expect("JSON").get("clocks").is_none());
 }

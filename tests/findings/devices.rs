@@ -69,7 +69,7 @@ scenarios! {
     /// Its GPU works longer than the others.
     a_late_rank_with_a_slow_gpu => reducing(|rank, _| if rank == 2 { "kernel:extra" } else { "" })
         .says(says("gpu-idle").words(&["GPUs 0, 1 and 3 idle", "% wait_for_ranks"]))
-        .says(says("late-rank").words(&["rank 2 is late in", "% on its GPU, where extra runs"]))
+        .says(says("late-rank").words(&["rank 2 is late in", "% with a busy GPU, where extra runs"]))
         .never(&["in turn"]);
 
     /// Each rank is late in turn.

@@ -126,7 +126,7 @@ fn with_bandwidth((mut sum, bus): (Collective, f64)) -> Collective {
     sum
 }
 
-/// Returns the processes that made others wait, the longest waits first.
+/// Returns the processes that made others wait: those that were late themselves first, then by the waits.
 pub fn late(profile: &Profile, code: &UserCode<'_>) -> Vec<Late> {
     let profile = profile.whole();
     let all = &profile.communication;
@@ -155,7 +155,7 @@ pub fn late(profile: &Profile, code: &UserCode<'_>) -> Vec<Late> {
         Late { session, rank, pid, count, of, waited_ns, host_ns, gpu_ns, instead: instead.unwrap_or_default() }
     };
     let mut rows: Vec<Late> = sums.into_iter().filter(|(_, (.., ns))| *ns > 0).map(row).collect();
-    rows.sort_by_key(|row| std::cmp::Reverse(row.waited_ns));
+    rows.sort_by_key(|row| std::cmp::Reverse((row.host_ns.saturating_add(row.gpu_ns), row.waited_ns)));
     rows
 }
 

@@ -10,6 +10,7 @@ mod devices;
 mod finding;
 mod idle;
 mod kernels;
+mod late;
 mod launches;
 mod limits;
 mod memory;
@@ -55,7 +56,7 @@ pub fn findings(
         all.extend(launches::waits(profile, code, idle, setting));
         all.extend(copies::alone(profile, code, idle, setting));
         all.extend(devices::imbalance(profile, idle));
-        all.extend(communication::late(profile, late, setting));
+        all.extend(late::late(profile, late, setting));
         all.extend(verdicts::limited(profile, code, setting));
         all.extend(limits::kernels(profile));
     }

@@ -115,6 +115,8 @@ pub struct Member {
     pub waited: u64,
     /// That one: an index into the members of the operation, its own if it waited for nobody.
     pub waited_for: u32,
+    /// A member that sends to it, in an operation of sends and receives; otherwise its own index.
+    pub from: u32,
 }
 
 /// Members of a communicator called different operations at the same place of their order.

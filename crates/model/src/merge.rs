@@ -210,7 +210,13 @@ fn clocks(starts: &[Option<&Start>], earliest: Option<&Start>) -> (Clocks, Vec<i
         of_recording.push(clock as u32);
     }
     let shifts = of_recording.iter().map(|clock| found[*clock as usize].1).collect();
-    let all = found.iter().map(|(host, _)| Clock { host: (*host).to_owned(), ..Clock::default() }).collect();
+    let known = |at: usize| (at == 0).then_some(0);
+    let clock = |(at, (host, _)): (usize, &(&str, i64))| Clock {
+        host: (*host).to_owned(),
+        bound: known(at),
+        ..Clock::default()
+    };
+    let all = found.iter().enumerate().map(clock).collect();
     (Clocks { all, of_recording }, shifts)
 }
 

@@ -1,6 +1,9 @@
 //! The table of ranks.
 
-use analysis::summary::{Rank, Summary};
+use analysis::{
+    collectives::Late,
+    summary::{Rank, Summary},
+};
 use text::{
     names::clean,
     units::{bytes, count, counted, percent, share, time},
@@ -36,7 +39,10 @@ impl Page {
             let rest = counted((s.collectives.len() - MOST_COLLECTIVES) as u64, "more", "more");
             self.line(&format!("{rest}: --by collectives"));
         }
-        for late in s.waits.iter().take(MOST_LATE) {
+        // Others wait also for those that have waited themselves: these are not the reason.
+        let own = |late: &Late| late.host_ns.saturating_add(late.gpu_ns);
+        let most = s.waits.iter().map(own).max().unwrap_or(0);
+        for late in s.waits.iter().filter(|late| own(late) >= most / 100).take(MOST_LATE) {
             let who = late.rank.map_or_else(|| format!("process {}", late.pid), |rank| format!("rank {rank}"));
             let waited = time(late.waited_ns);
             self.line(&format!(
@@ -50,7 +56,7 @@ impl Page {
                 let reason = instead.reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default();
                 format!("{} in {}{reason}", time(instead.ns), instead.place.short())
             });
-            let on_gpu = is_much(late.gpu_ns).then(|| format!("{} on its GPU", time(late.gpu_ns)));
+            let on_gpu = is_much(late.gpu_ns).then(|| format!("{} with a busy GPU", time(late.gpu_ns)));
             let what: Vec<String> = instead.chain(on_gpu).collect();
             if !what.is_empty() {
                 self.line(&format!("  it was late itself by {}: {}", time(whole), what.join(", ")));

@@ -180,6 +180,7 @@ mod tests {
                 end: there + 10,
                 waited: there - start,
                 waited_for: last,
+                from: 0,
             }));
             all.operations.push(Joined {
                 communicator: *communicator,

@@ -7,6 +7,8 @@
 //!   host b     -----[=====]--        the end on b is not before the start on a:   offset ≤ end of b − start of a
 //! ```
 //!
+//! The end of a receive is not before the start of the send, which says the same of one side.
+//!
 //! The offset of b at each of these times is between the two. Clocks drift evenly, so it is a line: `p + q s`, with the time `s`
 //! from −½ to ½. Each bound cuts off a half of the plane of all (p, q), and what is left is a polygon that contains the truth.
 //! Its middle is the estimate, and the largest distance of a corner from it the bound.
@@ -31,9 +33,6 @@ const WRONG: [u64; 5] = [0, 1_000, 10_000, 100_000, 1_000_000];
 /// Estimates clocks that are aligned by their wall clocks. `clocks`: the hosts, without corrections.
 pub fn estimate(mut clocks: Clocks, all: &Communication) -> Clocks {
     let count = clocks.all.len();
-    if let Some(first) = clocks.all.first_mut() {
-        first.bound = Some(0);
-    }
     if count < 2 {
         return clocks;
     }
@@ -43,14 +42,24 @@ pub fn estimate(mut clocks: Clocks, all: &Communication) -> Clocks {
     let mut pairs: BTreeMap<(u32, u32), Pair> = BTreeMap::new();
     for wrong in WRONG {
         let mut tried: BTreeMap<(u32, u32), Pair> = BTreeMap::new();
-        for operation in all.operations.iter().filter(|operation| needs_all(operation.operation)) {
-            let hosts = by_clock(&clocks, all.members_of(operation));
-            for (at, one) in hosts.iter().enumerate() {
-                for other in &hosts[at + 1..] {
-                    let key = (one.clock, other.clock);
-                    if !pairs.contains_key(&key) {
-                        tried.entry(key).or_insert_with(|| Pair::new(span, wrong)).add(one, other);
-                    }
+        for (number, operation) in (1..).zip(&all.operations) {
+            // What begins on one host is there before the end on the other.
+            let mut add = |(from, start): (u32, u64), (to, end): (u32, u64)| {
+                let key = (from.min(to), from.max(to));
+                if from != to && !pairs.contains_key(&key) {
+                    tried.entry(key).or_insert_with(|| Pair::new(span, wrong)).add(from > to, start, end, number);
+                }
+            };
+            let members = all.members_of(operation);
+            if needs_all(operation.operation) {
+                let hosts = by_clock(&clocks, members);
+                for (one, other) in hosts.iter().flat_map(|one| hosts.iter().map(move |other| (one, other))) {
+                    add((one.clock, one.start), (other.clock, other.end));
+                }
+            } else if operation.operation == Operation::SendReceive {
+                for member in members {
+                    let Some(from) = members.get(member.from as usize) else { continue };
+                    add((clocks.number(from.session), from.start), (clocks.number(member.session), member.end));
                 }
             }
         }
@@ -82,7 +91,6 @@ fn by_clock(clocks: &Clocks, members: &[Member]) -> Vec<Host> {
             None => hosts.push(Host { clock, start: member.start, end: member.end }),
         }
     }
-    hosts.sort_by_key(|host| host.clock);
     hosts
 }
 
@@ -106,6 +114,8 @@ struct Pair {
     /// The corners of the polygon of all possible (p, q).
     corners: Vec<(f64, f64)>,
     operations: u64,
+    /// The last one.
+    number: u64,
     /// The first and the last time about which something is known.
     places: (f64, f64),
     /// The wall clocks agree with all.
@@ -116,15 +126,16 @@ impl Pair {
     fn new(span: Span, wrong: u64) -> Self {
         let (p, q) = (MOST_OFFSET, MOST_DRIFT * span.ns);
         let corners = vec![(-p, -q), (p, -q), (p, q), (-p, q)];
-        Self { span, wrong, corners, operations: 0, places: (f64::MAX, f64::MIN), wall_clock_fits: true }
+        Self { span, wrong, corners, operations: 0, number: 0, places: (f64::MAX, f64::MIN), wall_clock_fits: true }
     }
 
-    fn add(&mut self, one: &Host, other: &Host) {
-        self.operations += 1;
-        let difference = |a: u64, b: u64| (i128::from(a) - i128::from(b)) as f64;
-        let wrong = self.wrong as f64;
-        self.at_least(self.span.place(other.start), difference(other.start, one.end) - wrong, 1.0);
-        self.at_least(self.span.place(other.end), difference(one.start, other.end) - wrong, -1.0);
+    /// Adds what an operation says: what starts by one clock, the second or the first, is not after the end by the other.
+    fn add(&mut self, is_second: bool, start: u64, end: u64, number: u64) {
+        self.operations += u64::from(number != self.number);
+        self.number = number;
+        let difference = (i128::from(start) - i128::from(end)) as f64 - self.wrong as f64;
+        let (time, sign) = if is_second { (start, 1.0) } else { (end, -1.0) };
+        self.at_least(self.span.place(time), difference, sign);
     }
 
     /// Keeps what satisfies `sign × (p + q place) ≥ least`.
@@ -229,7 +240,7 @@ mod tests {
     }
 
     fn hosts(count: u32) -> Clocks {
-        let clock = |host: u32| Clock { host: format!("host{host}"), ..Clock::default() };
+        let clock = |host| Clock { host: format!("host{host}"), bound: (host == 0).then_some(0), ..Clock::default() };
         Clocks { all: (0..count).map(clock).collect(), of_recording: (0..count).collect() }
     }
 
@@ -255,6 +266,7 @@ mod tests {
                     end: wrong[*host as usize].of(end),
                     waited: 0,
                     waited_for: 0,
+                    from: 0,
                 }));
                 let members = (first, group.len() as u32);
                 all.operations.push(Joined {

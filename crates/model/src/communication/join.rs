@@ -121,7 +121,7 @@ fn piece(part: &Part<'_>, ranks: &FxHashMap<(u64, SessionId), u32>) -> Option<Pi
         let end = part.kernels.iter().map(|kernel| kernel.end).max().unwrap_or(kernel.end);
         let Some(session) = Some(part.session).filter(|_| start != 0) else { return Some(piece) };
         let (tid, launched, stack) = (kernel.tid, kernel.launched, kernel.stack);
-        piece.member = Some(Member { session, tid, launched, stack, start, end, waited: 0, waited_for: 0 });
+        piece.member = Some(Member { session, tid, launched, stack, start, end, waited: 0, waited_for: 0, from: 0 });
     }
     Some(piece)
 }
@@ -173,7 +173,7 @@ fn collective(pieces: &[Piece], all: &mut Communication, joined: &mut u64) {
         }
         *joined += group.iter().map(|piece| u64::from(piece.kernels)).sum::<u64>();
         let everyone: Vec<u32> = (0..size).collect();
-        add(all, (first, first.operation), begun, |_| &everyone);
+        add(all, (first, first.operation), begun, |_| &everyone, |own| own as u32);
     }
 }
 
@@ -213,6 +213,13 @@ fn messages(
 ) {
     let mut partners: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     let mut alone = FxHashSet::default();
+    let mut sources: FxHashMap<u32, u32> = FxHashMap::default();
+    for (message, at) in receives {
+        if let Some(source) = sends.get(message) {
+            let first = sources.entry(*at).or_insert(*source);
+            *first = (*first).min(*source);
+        }
+    }
     for (ends, others) in [(sends, receives), (receives, sends)] {
         for (message, at) in ends {
             match others.get(message) {
@@ -244,16 +251,18 @@ fn messages(
             .collect();
         *joined += connected.iter().map(|at| u64::from(of(at).kernels)).sum::<u64>();
         let begun = connected.iter().filter_map(|at| of(at).member).collect();
-        add(all, (of(&connected[0]), event::Operation::SendReceive), begun, |member| &with[member]);
+        let from = |own: usize| sources.get(&connected[own]).map_or(own as u32, |source| place[source]);
+        add(all, (of(&connected[0]), event::Operation::SendReceive), begun, |member| &with[member], from);
     }
 }
 
-/// Adds an operation. `with`: the members that a member communicates with.
+/// Adds an operation. `with`: the members that a member communicates with; `from`: one that sends to it.
 fn add<'a>(
     all: &mut Communication,
     (piece, operation): (&Piece, event::Operation),
     mut members: Vec<Member>,
     with: impl Fn(usize) -> &'a [u32],
+    from: impl Fn(usize) -> u32,
 ) {
     let starts: Vec<(u64, SessionId)> = members.iter().map(|member| (member.start, member.session)).collect();
     for (own, member) in members.iter_mut().enumerate() {
@@ -263,7 +272,7 @@ fn add<'a>(
         let hides = last.is_none() && with(own).iter().any(|other| after(*other) > 0);
         all.within_bound += u64::from(hides);
         let last = last.unwrap_or(own as u32);
-        (member.waited, member.waited_for) = (after(last), last);
+        (member.waited, member.waited_for, member.from) = (after(last), last, from(own));
     }
     let range = (all.members.len() as u32, members.len() as u32);
     all.members.append(&mut members);

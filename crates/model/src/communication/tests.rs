@@ -148,6 +148,8 @@ fn sends_belong_to_receives() {
     assert_eq!(waits(&all, 0), [(0, 4, 1), (1, 0, 1)]);
     assert_eq!(waits(&all, 1), [(1, 0, 1), (2, 5, 1)]);
     assert!(all.operations.iter().all(|operation| operation.operation == What::SendReceive));
+    let from = |at: usize| all.members_of(&all.operations[at]).iter().map(|member| member.from).collect::<Vec<_>>();
+    assert_eq!([from(0), from(1)], [[0, 0], [0, 0]]);
 }
 
 /// Check that nothing is said about an operation of which a member is missing, and that it is counted.

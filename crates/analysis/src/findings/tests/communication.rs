@@ -35,6 +35,7 @@ fn ranks(late: impl Fn(u64, u32) -> u64) -> Profile {
             end: there + MS,
             waited: there - start,
             waited_for: last,
+            from: 0,
         }));
         let operation = event::Operation::AllReduce;
         all.operations.push(Operation { communicator: ALL, operation, number, bytes: 8, members: (first, RANKS) });
@@ -102,7 +103,7 @@ fn a_slow_gpu_is_named_with_its_kernel() {
         profile.gpu.insert(key, GpuWeight { count: 1000, ns, max_ns: 6 * MS, ..GpuWeight::default() });
     }
     let finding = late(&profile).expect("a finding");
-    let end = ": 100.0 % on its GPU, where work takes 5.00 ms, and 3.00 ms on the others";
+    let end = ": 100.0 % with a busy GPU, where work takes 5.00 ms, and 3.00 ms on the others";
     assert!(finding.title.starts_with("rank 1 is late in 199 of 199") && finding.title.ends_with(end), "{finding:?}");
     assert_eq!(finding.place, None);
 }
