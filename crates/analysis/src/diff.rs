@@ -108,7 +108,7 @@ impl Diff {
                 let (a, b) = (row.before_count as f64, row.after_count as f64);
                 (a - b).abs() > 2.0 * (a + b).sqrt()
             }
-            Subject::Idle | Subject::Waits => {
+            Subject::Idle | Subject::Waits | Subject::Communication => {
                 let wall = self.total(Total::Wall).map_or(0, |wall| wall.before.max(wall.after));
                 row.before.abs_diff(row.after) >= wall / NOISE
             }

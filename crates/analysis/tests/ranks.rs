@@ -1,7 +1,11 @@
 //! A distributed program on several hosts: each operation has exactly its members, waits are right within the bound of the clocks, and
 //! whoever is late is found.
 
-use analysis::{Flames, Summary, collectives, findings::Kind};
+use analysis::{
+    Diff, Flames, Summary, collectives,
+    diff::{Run, Subject},
+    findings::Kind,
+};
 use fixtures::{
     job::{HostClock, Job, Late, PER_HOST},
     joined::check,
@@ -145,4 +149,23 @@ fn unknown_clocks_are_not_trusted() {
     let waits: Vec<u64> = between.filter(hosts).flatten().map(|member| member.waited).collect();
     assert!(!waits.is_empty() && waits.iter().all(|waited| *waited == 0));
     assert!(all.within_bound > 0 && late(&profile).is_some_and(|(title, _)| title.starts_with("rank 1 is late")));
+}
+
+/// Check that a comparison says how much longer ranks waited in which operations, and that transfers have not changed.
+#[test]
+fn waits_are_compared() {
+    let run = |scenario| {
+        let (events, _) = job(1, 10, scenario).events();
+        Run::of(&read(&events))
+    };
+    let diff = Diff::of(&[run(Late::Nobody)], &[run(Late::Rank(2))]);
+    let rows = &diff.changes[&Subject::Communication];
+    let row = |name: &str| rows.iter().find(|row| row.name == name).expect("a row");
+    let waited = row("all_reduce of 8 members: waited");
+    // In six of ten steps, seven ranks wait for 12 ms more.
+    assert!((waited.after - waited.before).abs_diff(6 * 7 * 12 * MS) < 10 * MS, "{waited:?}");
+    assert!(diff.is_beyond_noise(Subject::Communication, waited));
+    let transfer = row("all_reduce of 8 members: transfer");
+    assert_eq!((transfer.before, transfer.before_count), (transfer.after, 50));
+    assert!(!diff.is_beyond_noise(Subject::Communication, transfer));
 }

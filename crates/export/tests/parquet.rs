@@ -6,6 +6,7 @@ use std::{collections::BTreeSet, fs, process::Command};
 
 use analysis::View;
 use export::formats::parquet::FILES;
+use fixtures::job::{HostClock, Job, Late};
 use model::{
     event::{Activity, Event, Launch, Work},
     steps::{Series, Step, Steps},
@@ -143,4 +144,30 @@ print(*duckdb.sql(f'''
     let total = ends.iter().sum::<i64>() - starts.iter().sum::<i64>();
     let expected = format!("{total} {} {}", kernels.rows, names.len());
     assert_eq!(String::from_utf8_lossy(&run.stdout).trim(), expected);
+}
+
+/// Check that operations of communicators have a row for each member, with what it waited for whom, and the kernel's own times.
+#[test]
+fn operations_have_their_members() {
+    let job = Job { hosts: vec![HostClock::default()], steps: 3, late: Late::Rank(5), late_ns: 10_000_000, seed: 1 };
+    let (events, truth) = job.events();
+    let tables = tables(&events[0]);
+    let (collectives, members) = (&tables["collectives"], &tables["collective_members"]);
+    assert_eq!(collectives.numbers("collective"), (1..=truth.len() as i64).collect::<Vec<_>>());
+    assert_eq!(members.numbers("start_ns").len(), truth.len() * 8);
+    assert_eq!(collectives.numbers("waited_ns").iter().sum::<i64>(), members.numbers("waited_ns").iter().sum::<i64>());
+    let kernels: BTreeSet<i64> = tables["kernels"].numbers("start_ns").into_iter().collect();
+    assert!(members.numbers("start_ns").iter().all(|start| kernels.contains(start)));
+    // The first operation of the second step is late: in the first step, nothing is.
+    let late = 5;
+    assert_eq!(collectives.columns["last_rank"][late], Value::Number(5));
+    let is_late = |row: &usize| members.columns["collective"][*row] == Value::Number(late as i64 + 1);
+    let rows: Vec<usize> = (0..truth.len() * 8).filter(is_late).collect();
+    for row in rows {
+        let value = |name: &str| members.columns[name][row].clone();
+        let (rank, waited) = (value("rank"), value("waited_for_rank"));
+        assert_eq!(waited, if rank == Value::Number(5) { Value::Null } else { Value::Number(5) });
+    }
+    let known: BTreeSet<i64> = tables["stacks"].numbers("stack").into_iter().collect();
+    assert!(members.numbers("stack").iter().all(|stack| known.contains(stack)));
 }

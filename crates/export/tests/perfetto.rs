@@ -10,6 +10,7 @@ use std::{
 
 use analysis::View;
 use export::Format;
+use fixtures::job::{HostClock, Job, Late};
 use model::event::{Energy, Event};
 use support::{
     perfetto::{Slice, Trace},
@@ -66,6 +67,29 @@ fn arrows_lead_from_launches_to_work() {
     // A node of a graph has the stack that created it.
     let node = trace.slices.iter().find(|slice| slice.start == 60_050_000).expect("the node");
     assert_eq!(node.stack.last().map(String::as_str), Some("cudaLaunchKernel"));
+}
+
+/// Check that arrows connect the kernels of all members of an operation, and no others.
+#[test]
+fn arrows_connect_ranks() {
+    let job = Job { hosts: vec![HostClock::default()], steps: 2, late: Late::Nobody, late_ns: 0, seed: 1 };
+    let (events, truth) = job.events();
+    let trace = trace(&events[0]);
+    let is_launch = |slice: &&Slice| slice.name.starts_with("launch ");
+    let launches: BTreeSet<u64> = trace.slices.iter().filter(is_launch).flat_map(|slice| slice.flows.clone()).collect();
+    let mut members: BTreeMap<u64, Vec<&Slice>> = BTreeMap::new();
+    for slice in &trace.slices {
+        for flow in slice.flows.iter().filter(|flow| !launches.contains(flow)) {
+            assert!(slice.name.starts_with("nccl"), "{slice:?}");
+            members.entry(*flow).or_default().push(slice);
+        }
+    }
+    assert_eq!(members.len(), truth.len());
+    for slices in members.values() {
+        let tracks: BTreeSet<u64> = slices.iter().map(|slice| slice.track).collect();
+        let ends: BTreeSet<Option<u64>> = slices.iter().map(|slice| slice.end).collect();
+        assert_eq!((slices.len(), tracks.len(), ends.len()), (8, 8, 1), "each rank has one, and all end together");
+    }
 }
 
 /// Check CPU samples, waits, counters and the ledger.

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::tables::{by_direction, by_kernel, by_user_path};
 use crate::{
-    cpu,
+    collectives, cpu,
     host_waits::HostWaits,
     idle, names,
     user_code::{UserCode, without_line},
@@ -101,14 +101,25 @@ pub enum Subject {
     Lines,
     /// Time off the CPU by reason and function of user code.
     Waits,
+    /// Operations of communicators: how long members waited for the last one, and how long all took part.
+    Communication,
     /// GPU memory at its peak, by line of user code.
     Memory,
 }
 
 impl Subject {
     /// All subjects, in the order in which they are shown.
-    pub const ALL: [Self; 8] =
-        [Self::Idle, Self::Kernels, Self::Paths, Self::Copies, Self::Functions, Self::Lines, Self::Waits, Self::Memory];
+    pub const ALL: [Self; 9] = [
+        Self::Idle,
+        Self::Kernels,
+        Self::Paths,
+        Self::Copies,
+        Self::Functions,
+        Self::Lines,
+        Self::Waits,
+        Self::Communication,
+        Self::Memory,
+    ];
 
     /// Returns the title of its table, and what it counts.
     pub fn title(self) -> (&'static str, &'static str) {
@@ -120,6 +131,7 @@ impl Subject {
             Self::Functions => ("Functions", "samples"),
             Self::Lines => ("CPU lines", "samples"),
             Self::Waits => ("Off CPU", "waits"),
+            Self::Communication => ("Communication", "operations"),
             Self::Memory => ("Memory", "allocations"),
         }
     }
@@ -178,6 +190,7 @@ impl Run {
         run.processors(profile, &code);
         run.off_cpu(profile, &code);
         run.memory(profile, &code);
+        run.communication(profile);
         run
     }
 
@@ -283,6 +296,15 @@ impl Run {
             self.add(Subject::Waits, name, wait.ns, wait.count);
         }
         self.set(Total::OffCpu, all);
+    }
+
+    /// Adds what communicators did: these have other numbers in each run, so it is added up by their size.
+    fn communication(&mut self, profile: &Profile) {
+        for row in collectives::by_communicator(profile) {
+            let name = format!("{} of {} members", row.operation.name(), row.members);
+            self.add(Subject::Communication, format!("{name}: waited"), row.waited_ns, row.count);
+            self.add(Subject::Communication, format!("{name}: transfer"), row.transfer_ns, row.count);
+        }
     }
 
     /// Adds who held GPU memory at the largest peak.

@@ -50,7 +50,8 @@ if (steps) {
 // The tables, each with what it counts. Those without a row are left out.
 const subjects = [
   ['idle', 'GPU idle by cause', 'samples'], ['kernels', 'Kernels', 'runs'], ['paths', 'Paths', 'runs'], ['copies', 'Copies', 'copies'],
-  ['functions', 'CPU functions', 'samples'], ['lines', 'CPU lines', 'samples'], ['waits', 'Off the CPU', 'waits'], ['memory', 'GPU memory', 'allocations'],
+  ['functions', 'CPU functions', 'samples'], ['lines', 'CPU lines', 'samples'], ['waits', 'Off the CPU', 'waits'],
+  ['communication', 'Communication', 'operations'], ['memory', 'GPU memory', 'allocations'],
 ].filter(([id]) => data.diff[id].length > 0);
 const distinct = distinguish(data.diff.kernels.map(row => [row.name, row.name]));
 

@@ -21,6 +21,7 @@ use analysis::{
 use analysis::{tables, trace::reading::Reader};
 use model::{
     causes::Joined,
+    communication::Operation,
     event::{Call, Event, FrameKind, LaunchKind, Layer, Pause, ProcessId, Range, Sample, SessionId, StackId},
     event::{Switch, Sync, Wait, Work},
     profile::Profile,
@@ -377,8 +378,60 @@ impl Recorded<'_, '_> {
         Ok(number)
     }
 
+    /// Writes the operations of communicators, and their members.
+    fn collectives(&mut self) -> io::Result<()> {
+        let profile = self.profile;
+        let recording = self.recording.clone();
+        let recording = Cell::from(recording.as_str());
+        let all = &profile.communication;
+        for (number, operation) in (1_u64..).zip(&all.operations) {
+            let members = all.members_of(operation);
+            let owners: Vec<Owner> =
+                members.iter().map(|member| self.owner(self.session_process(member.session))).collect();
+            let there = Operation::all_there(members);
+            let last = members.iter().zip(&owners).max_by_key(|(member, _)| member.start);
+            let communicator = format!("{:016x}", operation.communicator);
+            self.tables.collectives.row(&[
+                recording,
+                number.into(),
+                communicator.as_str().into(),
+                operation.operation.name().into(),
+                operation.number.into(),
+                (members.len() as u64).into(),
+                operation.bytes.into(),
+                members.iter().map(|member| member.start).min().into(),
+                there.into(),
+                members.iter().map(|member| member.end).min().into(),
+                Operation::transfer(members).into(),
+                members.iter().fold(0_u64, |sum, member| sum.saturating_add(member.waited)).into(),
+                last.and_then(|(_, owner)| owner.rank).into(),
+            ])?;
+            for (member, owner) in members.iter().zip(&owners) {
+                let stack = self.stack(ProcessId(owner.process), member.stack)?;
+                let other = (member.waited > 0).then(|| owners.get(member.waited_for as usize)?.rank).flatten();
+                self.tables.collective_members.row(&[
+                    recording,
+                    owner.process.into(),
+                    owner.pid.into(),
+                    owner.rank.into(),
+                    number.into(),
+                    member.tid.into(),
+                    member.session.0.into(),
+                    member.launched.into(),
+                    member.start.into(),
+                    member.end.into(),
+                    member.waited.into(),
+                    other.into(),
+                    stack.into(),
+                ])?;
+            }
+        }
+        Ok(())
+    }
+
     /// Writes the tables that need no events.
     fn profile(&mut self) -> io::Result<()> {
+        self.collectives()?;
         let profile = self.profile;
         let recording = self.recording.clone();
         let recording = Cell::from(recording.as_str());

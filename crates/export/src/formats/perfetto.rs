@@ -1,8 +1,8 @@
 //! `.pftrace`: a timeline in Perfetto's native format (ui.perfetto.dev, trace_processor).
 //!
 //! The schema is Perfetto's `protos/perfetto/trace`; the field numbers below are its numbers. Threads show launches, calls and
-//! CPU samples with their stacks; GPUs show one track per stream; arrows (flows) connect each launch to the work it caused.
-//! Names and stacks are written once and then referred to by number. The file is written while the recording is read; viewers
+//! CPU samples with their stacks; GPUs show one track per stream; arrows (flows) connect each launch to the work it caused, and
+//! the ranks' kernels of an operation of a communicator, in the order of their starts. Names and stacks are written once and then referred to by number. The file is written while the recording is read; viewers
 //! sort it by time.
 
 use std::io::{self, Write};
@@ -53,6 +53,7 @@ pub fn write(profile: &Profile, view: View, events: Events<'_>, out: &mut dyn Wr
         lanes: FxHashMap::default(),
         overview: Overview::new(profile),
         power: Power::new(profile),
+        collectives: collectives(profile),
         reader: Reader::for_second_pass(profile),
     };
     trace.about()?;
@@ -72,6 +73,8 @@ struct Trace<'a> {
     lanes: FxHashMap<Track, Lanes>,
     overview: Overview,
     power: Power,
+    /// The arrows between kernels of an operation of a communicator.
+    collectives: FxHashMap<(SessionId, u64), (u64, bool)>,
     reader: Reader,
 }
 
@@ -146,6 +149,7 @@ impl Trace<'_> {
             Work::Memset { .. } => self.interned.fixed_name("Memset"),
         };
         let capture = capture.map(|stack| self.interned.stack(stack));
+        let collective = self.collectives.get(&(activity.session, activity.start)).copied();
         let details = Details::of(&activity.work, &mut self.interned);
         let stream = Track::Stream(device, activity.session, activity.context, activity.stream, 0);
         let track = self.lane(stream, activity.start, activity.end)?;
@@ -154,6 +158,9 @@ impl Trace<'_> {
             if let Some(launch) = launch {
                 // One launch of a graph leads to many operations: none of them ends the flow.
                 event.fixed(if activity.graph_node == 0 { 48 } else { 47 }, flow(launch));
+            }
+            if let Some((id, is_last)) = collective {
+                event.fixed(if is_last { 48 } else { 47 }, id);
             }
             details.add(event);
             if let Some(stack) = capture {
@@ -353,6 +360,22 @@ impl Details {
             }
         });
     }
+}
+
+/// Returns the arrows between the kernels of each operation of a communicator, by the start of each member's first kernel: the number
+/// that all have in common, and whether it is the last one to begin, where the arrows end.
+fn collectives(profile: &Profile) -> FxHashMap<(SessionId, u64), (u64, bool)> {
+    let all = &profile.communication;
+    let mut arrows = FxHashMap::default();
+    for (number, operation) in (1_u64..).zip(&all.operations) {
+        let members = all.members_of(operation);
+        let last = members.iter().max_by_key(|member| (member.start, member.session));
+        for member in members {
+            let id = number.wrapping_mul(0xd6e8_feb8_6659_fd93) ^ operation.communicator;
+            arrows.insert((member.session, member.start), (id, last == Some(member)));
+        }
+    }
+    arrows
 }
 
 /// Returns the number of the arrows from a launch. Correlation ids wrap around, so the time is a part of it.

@@ -117,6 +117,34 @@ const STEPS: Columns = &[
     ("kernels", Number),
 ];
 
+const COLLECTIVES: Columns = &[
+    ("recording", Text),
+    ("collective", Number),
+    ("communicator", Text),
+    ("operation", Text),
+    ("number", Number),
+    ("members", Number),
+    ("bytes", Number),
+    ("begin_ns", Number),
+    ("all_there_ns", Number),
+    ("end_ns", Number),
+    ("transfer_ns", Number),
+    ("waited_ns", Number),
+    ("last_rank", Number),
+];
+
+const MEMBERS: Columns = &[
+    ("collective", Number),
+    ("tid", Number),
+    ("session", Number),
+    ("launch_ns", Number),
+    ("start_ns", Number),
+    ("end_ns", Number),
+    ("waited_ns", Number),
+    ("waited_for_rank", Number),
+    ("stack", Number),
+];
+
 const STACKS: Columns =
     &[("recording", Text), ("stack", Number), ("process", Number), ("path", Text), ("line", Text), ("file", Text)];
 
@@ -183,6 +211,8 @@ macro_rules! tables {
 
 tables! {
     calls: PROCESS CALLS;
+    collective_members: PROCESS MEMBERS;
+    collectives: COLLECTIVES;
     copies: PROCESS WORK COPIES;
     devices: DEVICES;
     frames: FRAMES;
