@@ -1,11 +1,12 @@
 //! `--push`: to a receiver on this machine that behaves, and to one that fails in every way.
 
 mod receiver;
+mod requests;
 
 use std::{
     collections::BTreeMap,
     fs,
-    io::{self, Read, Write},
+    io::{self, Write},
     net::TcpListener,
     os::unix::fs::PermissionsExt,
     path::Path,
@@ -15,8 +16,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::receiver::{Behaviour, Receiver, Request};
-use crate::support::{Ended, Running, Scene, oracle::Walk, program};
+use self::{
+    receiver::{Behaviour, Receiver, Request},
+    requests::{Sums, by_type, gunzip, series, sums},
+};
+use crate::support::{Ended, Running, Scene, oracle::Walk, program, wait_until};
 
 /// A scene with a recording, `x.wscope`. It is recorded once.
 fn recorded() -> Scene {
@@ -55,138 +59,6 @@ fn stacks(text: &str) -> u64 {
     number.replace(',', "").parse().expect(number)
 }
 
-/// The sums of a profile by the function names of its stacks, from the beginning of the fields of pprof.
-fn sums(bytes: &[u8]) -> BTreeMap<Vec<String>, u64> {
-    let profile = pprof::fields(bytes);
-    let strings: Vec<String> = profile
-        .iter()
-        .filter(|(n, _)| *n == 6)
-        .map(|(_, text)| String::from_utf8_lossy(text.bytes()).into_owned())
-        .collect();
-    let table = |field| {
-        profile.iter().filter(move |(number, _)| *number == field).map(|(_, value)| pprof::fields(value.bytes()))
-    };
-    let functions: BTreeMap<u64, &str> =
-        table(5).map(|f| (pprof::number(&f, 1), strings[pprof::number(&f, 2) as usize].as_str())).collect();
-    let locations: BTreeMap<u64, &str> = table(4)
-        .map(|l| {
-            let line =
-                l.iter().find(|(number, _)| *number == 4).map(|(_, line)| pprof::fields(line.bytes())).expect("a line");
-            (pprof::number(&l, 1), functions[&pprof::number(&line, 1)])
-        })
-        .collect();
-    let mut sums = BTreeMap::new();
-    for sample in table(2) {
-        let path = pprof::packed(&sample, 1).iter().rev().map(|id| locations[id].to_owned()).collect();
-        *sums.entry(path).or_default() += pprof::packed(&sample, 2)[0];
-    }
-    sums
-}
-
-/// Reads protocol buffers.
-mod pprof {
-    pub enum Value<'a> {
-        Number(u64),
-        Bytes(&'a [u8]),
-    }
-
-    impl<'a> Value<'a> {
-        pub fn bytes(&self) -> &'a [u8] {
-            match self {
-                Self::Bytes(bytes) => bytes,
-                Self::Number(number) => panic!("{number} is not bytes"),
-            }
-        }
-    }
-
-    pub type Fields<'a> = Vec<(u64, Value<'a>)>;
-
-    pub fn fields(mut bytes: &[u8]) -> Fields<'_> {
-        let mut fields = Vec::new();
-        while !bytes.is_empty() {
-            let tag = varint(&mut bytes);
-            let value = match tag & 7 {
-                0 => Value::Number(varint(&mut bytes)),
-                1 => {
-                    let (eight, rest) = bytes.split_at(8);
-                    bytes = rest;
-                    Value::Number(u64::from_le_bytes(eight.try_into().expect("8 bytes")))
-                }
-                _ => {
-                    let length = varint(&mut bytes) as usize;
-                    let (inner, rest) = bytes.split_at(length);
-                    bytes = rest;
-                    Value::Bytes(inner)
-                }
-            };
-            fields.push((tag >> 3, value));
-        }
-        fields
-    }
-
-    pub fn number(fields: &Fields<'_>, wanted: u64) -> u64 {
-        fields
-            .iter()
-            .find_map(|(n, v)| if let (true, Value::Number(v)) = (*n == wanted, v) { Some(*v) } else { None })
-            .unwrap_or(0)
-    }
-
-    pub fn packed(fields: &Fields<'_>, wanted: u64) -> Vec<u64> {
-        let mut numbers = Vec::new();
-        for (_, value) in fields.iter().filter(|(number, _)| *number == wanted) {
-            let mut bytes = value.bytes();
-            while !bytes.is_empty() {
-                numbers.push(varint(&mut bytes));
-            }
-        }
-        numbers
-    }
-
-    fn varint(bytes: &mut &[u8]) -> u64 {
-        let (mut value, mut shift) = (0, 0);
-        loop {
-            let (byte, rest) = bytes.split_first().expect("a varint");
-            *bytes = rest;
-            value |= u64::from(byte & 0x7f) << shift;
-            shift += 7;
-            if *byte < 0x80 {
-                return value;
-            }
-        }
-    }
-}
-
-fn gunzip(bytes: &[u8]) -> Vec<u8> {
-    let mut text = Vec::new();
-    flate2::read::GzDecoder::new(bytes).read_to_end(&mut text).expect("gzip");
-    text
-}
-
-/// The series of a request to Pyroscope: their labels, and the amounts by stack.
-fn series(request: &[u8]) -> Vec<(BTreeMap<String, String>, BTreeMap<Vec<String>, u64>)> {
-    let text = |value: &pprof::Value<'_>| String::from_utf8_lossy(value.bytes()).into_owned();
-    let of = |series: &pprof::Value<'_>| {
-        let series = pprof::fields(series.bytes());
-        let labels = series.iter().filter(|(number, _)| *number == 1).map(|(_, label)| {
-            let label = pprof::fields(label.bytes());
-            (text(&label[0].1), text(&label[1].1))
-        });
-        let sample = series.iter().find(|(number, _)| *number == 2).map(|(_, sample)| pprof::fields(sample.bytes()));
-        (labels.collect(), sums(&gunzip(sample.expect("a profile")[0].1.bytes())))
-    };
-    pprof::fields(request).iter().map(|(_, series)| of(series)).collect()
-}
-
-/// Adds up by type.
-fn by_type(request: &[u8]) -> BTreeMap<String, BTreeMap<Vec<String>, u64>> {
-    let mut types: BTreeMap<String, BTreeMap<Vec<String>, u64>> = BTreeMap::new();
-    for (labels, sums) in series(request) {
-        let of_type = types.entry(labels["__name__"].clone()).or_default();
-        sums.into_iter().for_each(|(path, amount)| *of_type.entry(path).or_default() += amount);
-    }
-    types
-}
-
 /// Check that a recording arrives at Pyroscope's API with its labels, and that each stack has the GPU time of the pprof file; and
 /// that `export` pushes what `record` pushes.
 #[test]
@@ -215,7 +87,7 @@ fn pyroscope_gets_every_stack() {
     let pushed = by_type(&requests[0].body);
     assert_eq!(pushed.keys().collect::<Vec<_>>(), ["gpu_idle", "gpu_launches", "gpu_time"]);
     // The first amount of a sample is its GPU time. The GPU is a label, not a part of the frame.
-    let mut expected: BTreeMap<Vec<String>, u64> = BTreeMap::new();
+    let mut expected: Sums = BTreeMap::new();
     for (path, ns) in sums(&gunzip(&fs::read(scene.path("x.pb.gz")).expect("a file"))) {
         let path = path.iter().map(|frame| frame.replace("[GPU0_", "[GPU_").replace("[GPU1_", "[GPU_")).collect();
         *expected.entry(path).or_default() += ns;
@@ -317,23 +189,9 @@ fn large_requests_are_split() {
     assert_eq!(stacks(ended.err()), all);
     let accepted: Vec<_> = requests.iter().filter(|request| request.accepted).collect();
     assert!(accepted.len() >= 3 && requests.len() > accepted.len(), "{} of {}", accepted.len(), requests.len());
-    let samples = |body: &[u8]| -> Vec<u64> {
-        let mut values = Vec::new();
-        for (_, resource) in pprof::fields(&gunzip(body)).iter().filter(|(number, _)| *number == 1) {
-            for (_, scope) in pprof::fields(resource.bytes()).iter().filter(|(number, _)| *number == 2) {
-                for (_, profile) in pprof::fields(scope.bytes()).iter().filter(|(number, _)| *number == 2) {
-                    for (_, sample) in pprof::fields(profile.bytes()).iter().filter(|(number, _)| *number == 2) {
-                        values.extend(pprof::packed(&pprof::fields(sample.bytes()), 4));
-                    }
-                }
-            }
-        }
-        values.sort_unstable();
-        values
-    };
-    let mut parts: Vec<u64> = accepted.iter().flat_map(|request| samples(&request.body)).collect();
+    let mut parts: Vec<u64> = accepted.iter().flat_map(|request| requests::amounts(&request.body)).collect();
     parts.sort_unstable();
-    assert_eq!(parts, samples(&whole[0].body));
+    assert_eq!(parts, requests::amounts(&whole[0].body));
     let (ended, ..) = pushed(vec![Behaviour::Limit(0)]);
     assert!(ended.exits(1).err().contains("(status 413): raise its limit"));
 }
@@ -492,6 +350,21 @@ fn record_keeps_what_was_not_pushed() {
     Ended::of(&mut scene.warpscope(&options)).exits(1).says(&["--push cannot be combined with --last"]);
     let mut two = scene.warpscope(&["export", "x.wscope", "x.wscope", "--push", "otlp=http://localhost"]);
     Ended::of(&mut two).exits(1).says(&["push one recording at a time"]);
+}
+
+/// Check that a signal ends the attempts to push, and not only their time.
+#[test]
+fn a_signal_stops_the_push() {
+    let scene = Scene::new();
+    let receiver = Receiver::start((0..1000).map(|_| Behaviour::answer(503, "")).collect());
+    let options = format!("--cpu-only -o x.wscope --push-timeout 10m --push otlp={}", receiver.url());
+    let command = ["sh", "-c", "i=0; while [ $i -lt 99999 ]; do i=$((i+1)); done"];
+    let record = Running::start(&mut scene.record_words(&options, &command));
+    wait_until("something is pushed", || !receiver.requests().is_empty());
+    record.signal(libc::SIGINT);
+    let ended = record.wait().exits(1);
+    assert!(ended.err().contains("is not available (status 503) (interrupted)"), "{}", ended.err());
+    assert_eq!(scene.files(), ["x.wscope"]);
 }
 
 /// Check that files are read as the user who called sudo: it is no way to read files of root.

@@ -206,7 +206,7 @@ impl State {
             Behaviour::CloseMidBody => write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")?,
             Behaviour::Silent => {
                 // Until the client closes.
-                stream.read(&mut [0])?;
+                while stream.read(&mut [0; 64])? > 0 {}
             }
             Behaviour::Drip => {
                 write!(stream, "HTTP/1.1 200 OK\r\nX: ")?;

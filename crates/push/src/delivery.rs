@@ -15,6 +15,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(500);
 /// The longest of these waits.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
+/// The longest time in which a stop is not noticed between two requests.
+const SLICE: Duration = Duration::from_millis(50);
 /// The longest time for all requests.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
@@ -34,18 +36,25 @@ pub trait World {
     fn post(&mut self, body: &[u8], patience: Duration) -> Answer;
     /// Returns the time.
     fn now(&self) -> Instant;
-    /// Waits.
+    /// Waits, unless it is stopped.
     fn sleep(&mut self, time: Duration);
+    /// Whether the user wants it to stop.
+    fn stopped(&self) -> bool;
     /// Returns a number from 0 to 1.
     fn random(&mut self) -> f64;
 }
 
 /// The network and the clock.
-pub struct Network<'a>(pub &'a Client);
+pub struct Network<'a> {
+    /// Sends the requests.
+    pub client: &'a Client,
+    /// Whether the user wants it to stop.
+    pub stopped: &'a dyn Fn() -> bool,
+}
 
 impl World for Network<'_> {
     fn post(&mut self, body: &[u8], patience: Duration) -> Answer {
-        self.0.post(body, patience)
+        self.client.post(body, patience)
     }
 
     fn now(&self) -> Instant {
@@ -53,7 +62,14 @@ impl World for Network<'_> {
     }
 
     fn sleep(&mut self, time: Duration) {
-        thread::sleep(time);
+        let begin = Instant::now();
+        while begin.elapsed() < time && !self.stopped() {
+            thread::sleep(SLICE.min(time - begin.elapsed().min(time)));
+        }
+    }
+
+    fn stopped(&self) -> bool {
+        (self.stopped)()
     }
 
     fn random(&mut self) -> f64 {
@@ -176,6 +192,9 @@ fn attempt(
             return Err(Stopped::For(format!("{why} (tried {times}){unclear}{asks}")));
         }
         world.sleep(time);
+        if world.stopped() {
+            return Err(Stopped::For(format!("{why} (interrupted){unclear}")));
+        }
         wait = (wait * 2).min(LONGEST_WAIT);
     }
 }
@@ -192,12 +211,21 @@ mod tests {
         sleeps: Vec<Duration>,
         now: Instant,
         random: f64,
+        /// The user stops it during the wait with this number.
+        stops_at: usize,
     }
 
     impl Script {
         fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
             let (requests, sleeps) = (Vec::new(), Vec::new());
-            Self { answers: answers.into_iter().collect(), requests, sleeps, now: Instant::now(), random: 1.0 }
+            Self {
+                answers: answers.into_iter().collect(),
+                requests,
+                sleeps,
+                now: Instant::now(),
+                random: 1.0,
+                stops_at: usize::MAX,
+            }
         }
     }
 
@@ -215,6 +243,10 @@ mod tests {
         fn sleep(&mut self, time: Duration) {
             self.sleeps.push(time);
             self.now += time;
+        }
+
+        fn stopped(&self) -> bool {
+            self.sleeps.len() >= self.stops_at
         }
 
         fn random(&mut self) -> f64 {
@@ -288,6 +320,14 @@ mod tests {
         deliver(&mut Script::new([busy(Some(u64::MAX))]), vec![Text("a")], Duration::MAX);
         let why = "busy (tried once); it asks to wait 300 s, longer than --push-timeout allows";
         assert_eq!(report.failure.as_deref(), Some(why));
+    }
+
+    /// Check that the user can stop it while it waits.
+    #[test]
+    fn it_can_be_stopped() {
+        let mut script = Script { stops_at: 2, ..Script::new((0..9).map(|_| busy(None))) };
+        let report = deliver(&mut script, vec![Text("a")], MINUTE);
+        assert_eq!((script.requests.len(), report.failure.as_deref()), (2, Some("busy (interrupted)")));
     }
 
     /// Check that nothing is tried again that was refused, and that what may be there twice is counted.

@@ -39,7 +39,7 @@ pub fn run(options: &args::Export) -> anyhow::Result<ExitCode> {
     }
     let mut whole = outputs.write(&Flames::new(&loaded.profile), view, true);
     outputs.announce(&mut io::stderr())?;
-    whole &= pushes.push(&loaded.profile, view, &mut || outputs.events(), None, true)?;
+    whole &= pushes.push(&loaded.profile, view, &mut || outputs.events(), None, true, &|| false)?;
     Ok(if whole { status } else { ExitCode::FAILURE })
 }
 

@@ -104,8 +104,8 @@ impl Pushes {
         !self.receivers.is_empty()
     }
 
-    /// Pushes a recording to each receiver, and says what became of it. `again`: the file that can be pushed later. Returns whether
-    /// everything was accepted.
+    /// Pushes a recording to each receiver, and says what became of it. `again`: the file that can be pushed later; `stopped`:
+    /// whether the user wants no further attempts. Returns whether everything was accepted.
     pub fn push(
         &self,
         profile: &Profile,
@@ -113,6 +113,7 @@ impl Pushes {
         events: &mut dyn FnMut() -> io::Result<Events<'static>>,
         again: Option<&Path>,
         shows_progress: bool,
+        stopped: &dyn Fn() -> bool,
     ) -> anyhow::Result<bool> {
         if !self.any() {
             return Ok(true);
@@ -132,7 +133,7 @@ impl Pushes {
             let progress = shows_progress.then(|| Progress::begin(format!("pushing to {receiver}"), None));
             let batches = Batch::all(&source).into_iter();
             let requests = batches.map(|batch| Request { source: &source, batch, protocol: receiver.protocol });
-            let report = deliver(&mut Network(client), requests.collect(), self.limit);
+            let report = deliver(&mut Network { client, stopped }, requests.collect(), self.limit);
             drop(progress);
             whole &= announce(receiver, &report, again, self.quiet);
         }

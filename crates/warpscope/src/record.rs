@@ -186,7 +186,10 @@ impl Recorded<'_> {
         let whole = self.style.write(&flames, &mut outputs, complete);
         self.print(&flames, &outputs, &cost, ended)?;
         let (view, again) = (self.style.view(&profile), outputs.recording_path());
-        let pushed = pushes.push(&profile, view, &mut || outputs.events(), again, self.style.shows_progress)?;
+        // The first signal ended the recording.
+        let stopped = || command.signals.stop_requested_again();
+        let pushed =
+            pushes.push(&profile, view, &mut || outputs.events(), again, self.style.shows_progress, &stopped)?;
         Ok((command, whole && pushed))
     }
 

@@ -84,6 +84,9 @@ impl Series {
     }
 }
 
+/// What tells series apart: the type, the rank and the number of the GPU.
+type Key = (Type, Option<u32>, Option<u32>);
+
 /// All series of a recording.
 #[derive(Clone, Debug, Default)]
 pub struct AllSeries {
@@ -124,7 +127,7 @@ impl AllSeries {
             types.extend([Type::GpuMemory, Type::GpuIdle]);
         }
         let weighted = gather.finish();
-        let mut series: BTreeMap<(Type, Option<u32>, Option<u32>), BTreeMap<Vec<u32>, u64>> = BTreeMap::new();
+        let mut series: BTreeMap<Key, BTreeMap<Vec<u32>, u64>> = BTreeMap::new();
         for row in weighted.rows {
             let rank = profile.whole().rank(row.origin.process);
             for (kind, amount) in types.iter().zip(row.amounts).filter(|(_, amount)| *amount > 0) {
