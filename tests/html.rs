@@ -8,6 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
+mod limits;
 mod range;
 mod ranks;
 

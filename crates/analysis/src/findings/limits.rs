@@ -34,6 +34,18 @@ fn can_change(row: &KernelLimit) -> bool {
     }
 }
 
+/// Returns what would have to change.
+fn advice(row: &KernelLimit) -> String {
+    match row.threads {
+        Some(threads) if threads < DIVERGENT => {
+            format!(
+                "on average {threads:.1} of 32 threads are active: let the threads of a warp take the same branches"
+            )
+        }
+        _ => row.limit.advice().to_owned(),
+    }
+}
+
 fn finding(profile: &Profile, row: KernelLimit) -> Finding {
     let limit = match row.limit {
         Limit::Latency => "waits: no unit is near its peak".to_owned(),
@@ -50,7 +62,7 @@ fn finding(profile: &Profile, row: KernelLimit) -> Finding {
         ("percent of L2's peak", row.l2),
         ("percent of L1's peak", row.l1),
         ("percent of instructions issued", row.issue),
-        ("active threads of 32", row.threads),
+        ("active threads of an instruction", row.threads),
     ] {
         evidence.extend(value.map(|value| Evidence::count(name, value.round() as u64)));
     }
@@ -65,7 +77,7 @@ fn finding(profile: &Profile, row: KernelLimit) -> Finding {
         evidence,
         gain: Gain::of(row.ns, profile),
         share: share(row.ns, profile.wall_ns()),
-        advice: row.meaning,
+        advice: advice(&row),
         place: Some(row.line),
     }
 }

@@ -40,7 +40,7 @@ use crate::palette;
 /// The page. `{{name}}` marks where the parts go.
 const PAGE: &str = include_str!("html/page/index.html");
 pub(crate) const STYLE: &str = include_str!("html/page/style.css");
-const SCRIPTS: [&str; 20] = [
+const SCRIPTS: [&str; 21] = [
     "'use strict';\n",
     include_str!("html/page/format.js"),
     include_str!("html/page/explain.js"),
@@ -55,6 +55,7 @@ const SCRIPTS: [&str; 20] = [
     include_str!("html/page/flame.js"),
     include_str!("html/page/timeline.js"),
     include_str!("html/page/tables.js"),
+    include_str!("html/page/limits.js"),
     include_str!("html/page/collectives.js"),
     include_str!("html/page/lanes.js"),
     include_str!("html/page/ranks.js"),

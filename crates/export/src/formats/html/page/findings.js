@@ -154,6 +154,8 @@ function evidenceOf(recording, { kind, place, evidence }) {
     if (recording.idle.node.length) views.push({ label: 'who kept it idle', view: flame('idle') });
   } else if (kind === 'memory-peak') {
     views.push({ label: 'who holds it', view: flame('memory-peak') });
+  } else if (kind === 'kernel-limit') {
+    views.push({ label: 'all limits', view: { tab: 'limits', sel } });
   } else if (kind === 'imbalance') {
     views.push({ label: 'compare', view: { tab: 'devices' } });
   } else if (recording.stall.node.length && ['memory-latency', 'memory-queue', 'bank-conflicts', 'barrier'].includes(kind)) {

@@ -35,6 +35,7 @@ class App {
       ['idle', 'Idle', table('idle', idleTable), (head.summary.idle || []).length],
       ['memory', 'Memory', table('memory', memoryTable), (head.summary.memory || []).length],
       ['occupancy', 'Occupancy', table('occupancy', occupancyTable), (head.summary.occupancy || []).length],
+      ['limits', 'Limits', head.summary.limits ? new LimitsView(this) : null, head.summary.limits ? head.summary.limits.kernels.length : 0],
       ['stalls', 'Stalls', table('stalls', stallTable), head.summary.stalls ? head.summary.stalls.lines.length : 0],
       ['source', 'Source', head.sources.length ? new Source(this) : null, head.sources.length],
       ['ranks', 'Ranks', new Ranks(this), recording.collectives.count + ((head.summary.communication || {}).collectives || 0)],
