@@ -8,7 +8,7 @@ use analysis::View;
 use export::formats::parquet::FILES;
 use fixtures::job::{HostClock, Job, Late};
 use model::{
-    event::{Activity, Event, Launch, Work},
+    event::{Activity, Event, KernelCounter, Launch, Work},
     steps::{Series, Step, Steps},
 };
 use support::{
@@ -48,6 +48,25 @@ fn rows_have_names_and_stacks() {
     assert!(tables["stacks"].texts("path").contains(&path));
     assert!(tables["frames"].texts("kind").contains(&"kernel"));
     assert!(tables["copies"].texts("direction").contains(&"HtoD"));
+}
+
+/// Check that a measured launch has a row for each value, by the name of its metric, and that its announcement has none.
+#[test]
+fn counters_have_names() {
+    let mut events = fixtures::events();
+    let kernel = events.iter().find_map(|event| match event {
+        Event::Activity(activity) if matches!(activity.work, Work::Kernel { .. }) => Some(*activity),
+        _ => None,
+    });
+    let Activity { session, correlation, .. } = kernel.expect("a kernel");
+    for (metric, value) in [(255, 0.0_f64), (0, 12_345.0), (5, 81.25), (99, 1.0)] {
+        events.push(Event::KernelCounter(KernelCounter { session, correlation, metric, value: value.to_bits() }));
+    }
+    let tables = tables(&events);
+    let counters = &tables["kernel_counters"];
+    assert_eq!(counters.texts("metric"), ["gpu__time_duration.sum", model::limits::METRICS[5]]);
+    assert_eq!(counters.numbers("thousandths"), [12_345_000, 81_250]);
+    assert_eq!(counters.numbers("correlation"), [i64::from(correlation); 2]);
 }
 
 /// Check that GPU work has the number of the step that launched it, and the thread of the step: only work that a step launched.

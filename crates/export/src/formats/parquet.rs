@@ -22,8 +22,9 @@ use analysis::{tables, trace::reading::Reader};
 use model::{
     causes::Joined,
     communication::Operation,
-    event::{Call, Event, FrameKind, LaunchKind, Layer, Pause, ProcessId, Range, Sample, SessionId, StackId},
-    event::{Switch, Sync, Wait, Work},
+    event::{Call, Event, FrameKind, KernelCounter, LaunchKind, Layer, Pause, ProcessId, Range, Sample, SessionId},
+    event::{StackId, Switch, Sync, Wait, Work},
+    limits::METRICS,
     profile::Profile,
     ranges::RangedLaunches,
     steps::{Series, StepIndex},
@@ -113,6 +114,7 @@ impl Recorded<'_, '_> {
             Moment::Shown(Event::Switch(switch)) => return self.switch(switch),
             Moment::Shown(Event::Wait(wait)) => return self.wait(wait),
             Moment::Shown(Event::Range(range)) => return self.range(range),
+            Moment::Shown(Event::KernelCounter(counter)) => return self.counter(counter),
             Moment::Shown(_) => {}
         }
         Ok(())
@@ -282,6 +284,24 @@ impl Recorded<'_, '_> {
             reason.into(),
             stream.into(),
             stack.into(),
+        ])
+    }
+
+    fn counter(&mut self, counter: &KernelCounter) -> io::Result<()> {
+        // An announcement has no value.
+        let Some(metric) = METRICS.get(counter.metric as usize) else { return Ok(()) };
+        let owner = self.owner(self.session_process(counter.session));
+        // Saturates: a damaged recording may contain any number.
+        let thousandths = (f64::from_bits(counter.value) * 1000.0).round() as u64;
+        self.tables.kernel_counters.row(&[
+            self.recording.as_str().into(),
+            owner.process.into(),
+            owner.pid.into(),
+            owner.rank.into(),
+            counter.session.0.into(),
+            counter.correlation.into(),
+            (*metric).into(),
+            thousandths.into(),
         ])
     }
 

@@ -54,6 +54,8 @@ const KERNELS: Columns = &[
     ("shared_memory", Number),
 ];
 
+const COUNTERS: Columns = &[("session", Number), ("correlation", Number), ("metric", Text), ("thousandths", Number)];
+
 const COPIES: Columns = &[
     ("kind", Text),
     ("direction", Text),
@@ -216,6 +218,7 @@ tables! {
     copies: PROCESS WORK COPIES;
     devices: DEVICES;
     frames: FRAMES;
+    kernel_counters: PROCESS COUNTERS;
     kernels: PROCESS WORK KERNELS;
     launches: PROCESS LAUNCHES;
     ledger: LEDGER;
