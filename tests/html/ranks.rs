@@ -144,13 +144,15 @@ fn an_operation_selects_its_members() {
 #[test]
 fn eight_ranks_are_readable() {
     let scene = recorded();
-    let mut browser = Browser::start(1400, 900);
+    let mut browser = Browser::start(1920, 1080);
     for scheme in ["light", "dark"] {
         let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
         browser.call("Emulation.setEmulatedMedia", features);
         browser.open(&url(&scene, "x.html", "#tab=ranks&sel=c3"));
         assert_eq!(browser.js(include_str!("contrast.js")), json!([]), "{scheme}");
     }
+    let in_sight = "[...document.querySelectorAll('.matrix tr')].every(row => row.getBoundingClientRect().bottom <= document.getElementById('details').getBoundingClientRect().top)";
+    assert_eq!(browser.js(in_sight), true, "the whole matrix");
     // A cell shows its longest wait; its button has a name for screen readers.
     browser.js("document.querySelector('.matrix .cell button').focus()");
     let name = browser.text("document.activeElement.ariaLabel");

@@ -1,6 +1,9 @@
 // The strip of utilisation over time. Dragging selects the time range of everything below.
 
 const STRIP = 22;
+const LOW_STRIP = 11;
+/** More strips than these are low, so that they leave room for what is below. */
+const MOST_HIGH = 4;
 const STRIP_LABEL = 118;
 const MOST_STRIPS = 8;
 
@@ -11,6 +14,8 @@ class Overview {
     this.note = element('span', { class: 'range' });
     app.root.overview.replaceChildren(this.canvas, this.note);
     this.rows = this.makeRows();
+    this.strip = this.rows.length > MOST_HIGH ? LOW_STRIP : STRIP;
+    this.step = this.strip + (this.strip < STRIP ? 2 : 4);
     this.canvas.addEventListener('pointerdown', event => this.start(event));
     this.canvas.addEventListener('pointermove', event => this.move(event));
     this.canvas.addEventListener('pointerup', event => this.end(event));
@@ -69,22 +74,22 @@ class Overview {
   draw() {
     const { wall, head } = this.app.recording;
     const full = this.canvas.parentElement.clientWidth - 24;
-    const height = this.rows.length * (STRIP + 4) + 18;
+    const height = this.rows.length * this.step + 18;
     this.canvas.style.setProperty('width', `${full}px`);
     const context = crisp(this.canvas, full, height);
     context.font = SMALL;
     context.textBaseline = 'middle';
     const interval = head.overview.interval_ns;
     this.rows.forEach((row, index) => {
-      const y = index * (STRIP + 4) + 2;
+      const y = index * this.step + 2;
       context.fillStyle = theme.panel;
-      context.fillRect(STRIP_LABEL, y, this.width(), STRIP);
+      context.fillRect(STRIP_LABEL, y, this.width(), this.strip);
       context.fillStyle = theme.ink;
-      context.fillText(row.label, 0, y + STRIP / 2);
+      context.fillText(row.label, 0, y + this.strip / 2);
       const share = this.share(row);
       context.fillStyle = theme.faint;
       context.textAlign = 'right';
-      context.fillText(row.cpus ? `${share.toFixed(1)} CPUs` : formatShare(share, 1), STRIP_LABEL - 8, y + STRIP / 2);
+      context.fillText(row.cpus ? `${share.toFixed(1)} CPUs` : formatShare(share, 1), STRIP_LABEL - 8, y + this.strip / 2);
       context.textAlign = 'left';
       context.fillStyle = middleColour(row.family);
       // One column per pixel: the mean of its intervals.
@@ -92,8 +97,8 @@ class Overview {
       for (let column = 0; column < columns; column++) {
         const from = column / columns * wall / interval, to = (column + 1) / columns * wall / interval;
         const value = meanOf(row.values, from, to) / row.most;
-        const h = Math.min(1, value) * STRIP;
-        if (value > 0) context.fillRect(STRIP_LABEL + column, y + STRIP - Math.max(1, h), 1, Math.max(1, h));
+        const h = Math.min(1, value) * this.strip;
+        if (value > 0) context.fillRect(STRIP_LABEL + column, y + this.strip - Math.max(1, h), 1, Math.max(1, h));
       }
     });
     drawAxis(context, [0, wall], STRIP_LABEL, this.width(), height - 15, 0);
@@ -143,7 +148,7 @@ class Overview {
   move(event) {
     const time = this.time(event.offsetX);
     if (this.from === undefined) {
-      const row = this.rows[Math.floor(event.offsetY / (STRIP + 4))];
+      const row = this.rows[Math.floor(event.offsetY / this.step)];
       if (!row || event.offsetX < STRIP_LABEL) return this.app.hideTip();
       const value = row.values[Math.min(row.values.length - 1, Math.floor(time / this.app.recording.head.overview.interval_ns))];
       const share = value / this.app.recording.head.overview.interval_ns;

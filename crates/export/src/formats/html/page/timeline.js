@@ -33,32 +33,31 @@ class Slices {
     Object.assign(this, { start, duration, id, count: start.length });
     this.busy = new Float64Array(this.count + 1);
     for (let i = 0; i < this.count; i++) this.busy[i + 1] = this.busy[i] + duration[i];
-    // The longest of 16 intervals, of 256, and so on.
-    this.levels = [];
-    for (let below = null, size = this.count; size > 16; below = this.levels[this.levels.length - 1]) {
-      const level = new Uint32Array(Math.ceil(size / 16));
-      for (let i = 0; i < size; i++) {
-        const candidate = below ? below[i] : i;
-        if (i % 16 === 0 || duration[candidate] > duration[level[i >> 4]]) level[i >> 4] = candidate;
-      }
-      this.levels.push(level);
-      size = level.length;
+    // The longest of 8 intervals, of 64, and so on: how long, and which.
+    this.levels = [{ longest: duration, at: null }];
+    for (let below = this.levels[0]; below.longest.length > 8; below = this.levels[this.levels.length - 1]) {
+      const size = Math.ceil(below.longest.length / 8);
+      const longest = new Float64Array(size).fill(-1), at = new Uint32Array(size);
+      below.longest.forEach((length, i) => {
+        if (length > longest[i >> 3]) [longest[i >> 3], at[i >> 3]] = [length, below.at ? below.at[i] : i];
+      });
+      this.levels.push({ longest, at });
     }
   }
 
   /** The longest interval in [from, to). */
   longestIn(from, to) {
-    const { duration, levels } = this;
-    let best = from;
-    for (let i = from; i < to;) {
-      let level = -1, size = 1;
-      while (level + 1 < levels.length && i % (size * 16) === 0 && i + size * 16 <= to) {
-        level++;
-        size *= 16;
-      }
-      const candidate = level < 0 ? i : levels[level][i / size];
-      if (duration[candidate] > duration[best]) best = candidate;
-      i += size;
+    let best = from, most = this.duration[from];
+    for (const { longest, at } of this.levels) {
+      const take = i => {
+        if (longest[i] > most) [most, best] = [longest[i], at ? at[i] : i];
+      };
+      for (; from < to && from & 7; from++) take(from);
+      for (; from < to && to & 7; to--) take(to - 1);
+      if (from === to) break;
+      // The last level has no other above it.
+      if (longest.length <= 8) for (; from < to; from++) take(from);
+      [from, to] = [from >> 3, to >> 3];
     }
     return best;
   }
