@@ -192,7 +192,7 @@ fn tables_are_a_directory() {
     };
     let exported = export("y.parquet").exits(0);
     assert!(exported.err().contains("wrote y.parquet"), "{}", exported.err());
-    assert_eq!(tables("x.parquet").len(), 15);
+    assert_eq!(tables("x.parquet").len(), 18);
     assert!(tables("x.parquet") == tables("y.parquet"));
 
     fs::write(scene.path("y.parquet/kernels.parquet"), "of an earlier run").expect("written");

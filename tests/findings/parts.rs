@@ -24,8 +24,7 @@ const OF_THE_WHOLE: [&str; 13] = [
 
 /// Kinds of findings that a time range cannot have: those of the counters of whole GPUs, of memory, which may have been
 /// allocated before, and of calls that may have been made after it.
-pub const NOT_IN_RANGES: [&str; 6] =
-    ["memory-bound", "latency-bound", "too-small", "kernel-limit", "memory-peak", "missing-member"];
+pub const NOT_IN_RANGES: [&str; 5] = ["memory-bound", "latency-bound", "too-small", "memory-peak", "missing-member"];
 
 /// What the report of a part has from the whole.
 const FACTS: [&str; 8] =

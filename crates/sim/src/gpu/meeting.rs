@@ -28,7 +28,8 @@ pub fn set_next(meet: Meet) {
 
 /// Returns what makes the kernel that this thread launches a meeting.
 pub fn take_next() -> Option<Meet> {
-    NEXT.take()
+    // A thread that is ending no longer has one, but may launch.
+    NEXT.try_with(RefCell::take).ok().flatten()
 }
 
 /// What gives a kernel its times.
