@@ -44,12 +44,17 @@ fn push(scene: &Scene, receiver: &str, options: &str) -> Command {
     scene.warpscope(&arguments)
 }
 
-/// Pushes to a receiver that behaves like this, for at most 5 s.
+/// Pushes to a receiver that behaves like this in the end: there is time for many attempts.
 fn pushed(behaviour: Vec<Behaviour>) -> (Ended, Vec<Request>, Duration) {
+    pushed_within("1m", behaviour)
+}
+
+/// Pushes to a receiver that behaves like this, for at most this time.
+fn pushed_within(limit: &str, behaviour: Vec<Behaviour>) -> (Ended, Vec<Request>, Duration) {
     let scene = recorded();
     let receiver = Receiver::start(behaviour);
     let begin = Instant::now();
-    let ended = Ended::of(&mut push(&scene, &format!("otlp={}", receiver.url()), "--push-timeout 5s"));
+    let ended = Ended::of(&mut push(&scene, &format!("otlp={}", receiver.url()), &format!("--push-timeout {limit}")));
     (ended, receiver.requests(), begin.elapsed())
 }
 
@@ -157,7 +162,7 @@ fn it_gives_up() {
         ((0..100).map(|_| Behaviour::Close).collect(), "it may have been accepted nevertheless"),
         (vec![Behaviour::HugeHeaders], "headers of the answer are too large"),
     ] {
-        let (ended, _, took) = pushed(behaviour);
+        let (ended, _, took) = pushed_within("3s", behaviour);
         let ended = ended.exits(1);
         assert!(ended.err().contains(expected), "{expected}: {}", ended.err());
         assert!(took < Duration::from_secs(60), "{took:?}");
@@ -365,6 +370,22 @@ fn a_signal_stops_the_push() {
     let ended = record.wait().exits(1);
     assert!(ended.err().contains("is not available (status 503) (interrupted)"), "{}", ended.err());
     assert_eq!(scene.files(), ["x.wscope"]);
+}
+
+/// Check that a recording without anything to push, and a trace, are not pushed, and that a sentence says so.
+#[test]
+fn what_has_no_series_is_not_pushed() {
+    let scene = Scene::new();
+    let receiver = Receiver::start(Vec::new());
+    let to = format!("otlp={}", receiver.url());
+    let options = "--events-only --event tracepoint:syscalls:sys_enter_write -q -o x.wscope";
+    Ended::of(&mut scene.record(options, "true")).exits(0);
+    Ended::of(&mut push(&scene, &to, "")).exits(0).says(&["there is nothing to push"]);
+    let command = format!("{} {}", program("truth"), Walk::of(5).arguments());
+    let mut trace = scene.trace("--sim -q -o x.wscope", &command);
+    Ended::of(trace.env("WARPSCOPE_SIM", "devices=2")).exits(0);
+    Ended::of(&mut push(&scene, &to, "")).exits(1).says(&["a trace cannot be pushed"]);
+    assert!(receiver.requests().is_empty());
 }
 
 /// Check that files are read as the user who called sudo: it is no way to read files of root.

@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use text::names::printable;
 
-/// The most characters of a receiver's words that are shown.
-const MOST_WORDS: usize = 200;
+/// The most characters of a receiver's words that are shown. Pyroscope names all labels of a series before it says what is wrong.
+const MOST_WORDS: usize = 600;
 
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -240,7 +240,7 @@ mod tests {
         // google.rpc.Status: code 3, message.
         assert!(said("application/x-protobuf", b"\x08\x03\x12\x04oops").ends_with("says: oops"));
         assert!(said("application/octet-stream", b"abc").ends_with("(status 400)"));
-        assert!(said("text/plain", &[b'x'; 10_000]).len() < 300);
+        assert!(said("text/plain", &[b'x'; 10_000]).len() < MOST_WORDS + 100);
         let body = format!("{}hunter22", "x".repeat(MOST_WORDS - 4));
         let received =
             Received { status: 400, content_type: "text/plain", body: body.as_bytes(), ..Received::default() };
