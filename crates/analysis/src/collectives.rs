@@ -15,7 +15,7 @@ use model::{
 use serde::Serialize;
 
 pub use self::{
-    delays::{Delay, Delays, find as delays},
+    delays::{Delay, Delays, find as delays, sum},
     reasons::find as reasons,
 };
 use crate::{

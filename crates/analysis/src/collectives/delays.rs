@@ -107,6 +107,11 @@ pub fn find(all: &Communication, unit: impl Fn(SessionId) -> u32) -> Delays {
     found
 }
 
+/// Adds up delays.
+pub fn sum<'a>(delays: impl IntoIterator<Item = &'a u64>) -> u64 {
+    delays.into_iter().fold(0, |sum, delay| sum.saturating_add(*delay))
+}
+
 /// Whether all members waited for the last one: none had ended before.
 fn is_judged(all: &Communication, operation: Operation, members: &[Member]) -> bool {
     let Some(last) = members.iter().max_by_key(|member| member.start) else { return false };
@@ -139,14 +144,15 @@ impl Delays {
         if delay == 0 {
             return None;
         }
-        *late.entry(unit).or_default() += delay;
+        let sum = late.entry(unit).or_default();
+        *sum = sum.saturating_add(delay);
         self.units.entry(unit).or_default().entry(kind).or_default().push(delay);
         Some((own, delay))
     }
 
     /// Returns how long a unit delayed operations.
     pub fn of(&self, unit: u32) -> u64 {
-        self.units.get(&unit).into_iter().flat_map(BTreeMap::values).flatten().sum()
+        sum(self.units.get(&unit).into_iter().flat_map(BTreeMap::values).flatten())
     }
 
     /// Returns the unit that delayed operations `times` as long as any other.

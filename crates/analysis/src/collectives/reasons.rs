@@ -59,7 +59,7 @@ pub fn find<'a>(
                 Event::Sample(sample) => {
                     let late = threads.get(&(sample.process, sample.tid)).and_then(|session| all.get_mut(session));
                     late.is_some_and(|late| {
-                        let is_in = overlap(&late.windows, sample.time, sample.time + 1) > 0;
+                        let is_in = overlap(&late.windows, sample.time, sample.time.saturating_add(1)) > 0;
                         late.samples.extend(is_in.then_some((sample.time, sample.weight, sample.stack)));
                         is_in
                     })
@@ -88,14 +88,15 @@ fn late(profile: &Profile) -> BTreeMap<SessionId, Late> {
     for delay in delays::find(&profile.communication, |session| session.0).all {
         all.entry(delay.session).or_default().delays.push(delay);
     }
-    let length = |late: &Late| late.delays.iter().map(|delay| delay.ns).sum::<u64>();
+    let length = |late: &Late| delays::sum(late.delays.iter().map(|delay| &delay.ns));
     let mut lengths: Vec<u64> = all.values().map(length).collect();
     lengths.sort_unstable_by_key(|length| std::cmp::Reverse(*length));
     if let Some(least) = lengths.get(MOST_PROCESSES) {
         all.retain(|_, late| length(late) > *least);
     }
     for late in all.values_mut() {
-        late.windows = merged(late.delays.iter().map(|delay| (delay.from, delay.to)).collect());
+        let windows = late.delays.iter().map(|delay| (delay.from, delay.to));
+        late.windows = merged(windows.filter(|(from, to)| from < to).collect());
     }
     all
 }
@@ -110,8 +111,8 @@ impl Late {
             let gaps = gaps(&busy, delay.from, delay.to);
             let idle: u64 = gaps.iter().map(|(from, to)| to - from).sum();
             let host = delay.ns.min(idle);
-            reasons.host_ns += host;
-            reasons.gpu_ns += delay.ns - host;
+            reasons.host_ns = reasons.host_ns.saturating_add(host);
+            reasons.gpu_ns = reasons.gpu_ns.saturating_add(delay.ns - host);
             // Idle time that others have as well is no reason: each part of it counts for as much.
             let part = |ns: u64| (u128::from(ns) * u128::from(host) / u128::from(idle.max(1))) as u64;
             let first = self.samples.partition_point(|(time, ..)| *time < delay.from);
@@ -126,7 +127,8 @@ impl Late {
             for (start, end, stack, reason) in self.waits[first..].iter().take_while(|(start, ..)| *start < delay.to) {
                 let ns = part(overlap(&gaps, *start, *end));
                 if ns > 0 {
-                    *reasons.waited.entry((*stack, *reason)).or_default() += ns;
+                    let sum = reasons.waited.entry((*stack, *reason)).or_default();
+                    *sum = sum.saturating_add(ns);
                 }
             }
         }
@@ -138,7 +140,7 @@ impl Late {
 fn overlap(intervals: &[(u64, u64)], start: u64, end: u64) -> u64 {
     let first = intervals.partition_point(|(_, to)| *to <= start);
     let of = intervals[first..].iter().take_while(|(from, _)| *from < end);
-    of.map(|(from, to)| end.min(*to) - start.max(*from)).sum()
+    of.map(|(from, to)| end.min(*to).saturating_sub(start.max(*from))).sum()
 }
 
 /// Returns the parts of an interval that are in none of these disjoint ones.

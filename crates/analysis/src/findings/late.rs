@@ -18,7 +18,7 @@ use super::{
     finding::{Evidence, Finding, Gain, Kind, share},
 };
 use crate::{
-    collectives::{Delays, Instead, Late, delays, who},
+    collectives::{Delays, Instead, Late, delays, sum, who},
     names,
     user_code::Place,
 };
@@ -53,8 +53,7 @@ pub fn late(profile: &Profile, late: &[Late], setting: Setting) -> Option<Findin
         let slower = slower(profile, session, often.all_ns);
         let who = who(profile, session);
         Some(
-            Culprit { who: who.clone(), is: "is", slower, late: late.iter().filter(of).collect() }
-                .finding(profile, &often, setting),
+            Culprit { who, is: "is", slower, late: late.iter().filter(of).collect() }.finding(profile, &often, setting),
         )
     };
     let host = || {
@@ -81,10 +80,10 @@ struct Often {
 fn always(profile: &Profile, delays: &Delays) -> Option<(u32, Often)> {
     let unit = delays.culprit(TIMES)?;
     let all_ns = delays.of(unit);
-    let (kind, delayed) = delays.units.get(&unit)?.iter().max_by_key(|(_, delayed)| delayed.iter().sum::<u64>())?;
-    let mean = delayed.iter().sum::<u64>() / delayed.len().max(1) as u64;
+    let (kind, delayed) = delays.units.get(&unit)?.iter().max_by_key(|(_, delayed)| sum(*delayed))?;
+    let mean = sum(delayed) / delayed.len().max(1) as u64;
     let clear = delayed.iter().filter(|delay| **delay >= mean / NOISE);
-    let (count, ns) = clear.fold((0, 0), |(count, ns), delay| (count + 1, ns + delay));
+    let (count, ns) = clear.fold((0, 0_u64), |(count, ns), delay: &u64| (count + 1, ns.saturating_add(*delay)));
     let of = delays.judged.get(kind).copied().unwrap_or(count);
     let is_worth = share(all_ns, profile.wall_ns()) >= WORTH && count >= OFTEN as u64;
     is_worth.then_some((unit, Often { communicator: kind.0, operation: kind.1, count, of, ns, all_ns }))
