@@ -103,7 +103,7 @@ fn operations_are_joined_by_communicator() {
     let operations = operations(&scene);
     let communication = &report["communication"];
     let pairs: u64 = (0..RANKS / 2).map(|pair| pair + 1).sum();
-    let expected = ROUNDS * (pairs + 3);
+    let expected = ROUNDS * (pairs + 3) + RANKS / 2 * 2;
     assert_eq!(operations.len() as u64, expected, "the program is as planned");
     let counts = ["collectives", "unassigned", "mismatches"].map(|key| number(communication, key));
     assert_eq!((counts, &communication["assumed"]), ([expected, 0, 0], &Value::Bool(false)));
@@ -125,6 +125,8 @@ fn operations_are_joined_by_communicator() {
         row("send_receive", RANKS, ROUNDS, 2 << 16),
         row("all_reduce", 2, ROUNDS, 4096),
         row("all_reduce", 2, 2 * ROUNDS, 4096),
+        row("reduce", 2, 1, 512),
+        row("reduce_scatter", 2, 1, 256),
     ];
     assert_eq!(rows, BTreeSet::from(expected));
     let table = Ended::of(&mut scene.warpscope(&["report", "--by", "collectives", "x.wscope"])).exits(0);
@@ -155,6 +157,17 @@ fn mismatches_are_reported() {
         rows.filter(|row| row["operation"] == name).map(|row| number(row, "count")).sum::<u64>()
     };
     assert_eq!((of_all("broadcast"), of_all("other"), of_all("all_reduce")), (3, 3, 3 * ROUNDS));
+}
+
+/// Check that a rank whose call the script makes late is the one that others wait for.
+#[test]
+fn scripted_delays_are_found() {
+    let scene = Scene::new();
+    let report = record_with(&scene, "--gpu-only", "", ",nccl_late=2:9:1s");
+    let reported = reported(&report);
+    assert_eq!(reported, waits(&operations(&scene)));
+    let waited = |rank: u64| reported.get(&(rank, 2)).copied().unwrap_or(0);
+    assert!([0, 1, 3].iter().all(|rank| waited(*rank) > 500_000_000), "{reported:?}");
 }
 
 /// Check that an operation that a rank did not call is counted, and nobody is said to have waited in it.

@@ -196,13 +196,12 @@ fn jobs_are_found_and_kept_apart() {
     assert_eq!(verdicts, [("not_arrived", 2), ("together", 2)], "{seen}");
 }
 
-/// Check that ranks that wait for the GPU, in whose operation one rank does not take part, are told from that rank, by native frames.
-#[test]
-fn ranks_wait_for_the_gpu() {
+/// Starts four ranks of a native program, and looks at them when all of them stay where they are.
+fn native_job(form: &str, script: &str, status: i32) -> Value {
     let scene = Scene::new();
     let group = scene.group().expect("a control group").path().to_owned();
     let mut command = scene.bare_cuda("nccl");
-    command.args(["4", "1", "absent"]).env("WARPSCOPE_SIM", "devices=4");
+    command.args(["4", "1", form]).env("WARPSCOPE_SIM", script);
     let mut program = Running::start(command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", "29500"));
     for _ in 0..4 {
         assert_eq!(program.stdout_line(), "ready");
@@ -210,7 +209,20 @@ fn ranks_wait_for_the_gpu() {
     let members = fs::read_to_string(group.join("cgroup.procs")).expect("the group's processes");
     let members: Vec<libc::pid_t> = members.lines().map(|pid| pid.parse().expect("a pid")).collect();
     wait_until("all wait", || members.iter().all(|pid| waits(*pid)));
-    let seen = hang(&scene, &["--cgroup".to_owned(), group.to_string_lossy().into_owned()], 3);
+    hang(&scene, &["--cgroup".to_owned(), group.to_string_lossy().into_owned()], status)
+}
+
+/// Check that a kernel that never starts leaves all ranks waiting in the same place: which one is to blame cannot be seen from outside.
+#[test]
+fn stuck_kernels_have_no_culprit() {
+    let seen = native_job("stuck", "devices=4,nccl_stuck=1:1", 0);
+    assert_eq!(only_job(&seen)["text"], "all 4 ranks wait for the GPU in cudaDeviceSynchronize at finish");
+}
+
+/// Check that ranks that wait for the GPU, in whose operation one rank does not take part, are told from that rank, by native frames.
+#[test]
+fn ranks_wait_for_the_gpu() {
+    let seen = native_job("absent", "devices=4", 3);
     let job = only_job(&seen);
     let text = job["text"].as_str().expect("a sentence");
     assert!(text.starts_with("3 of 4 ranks wait for the GPU in cudaDeviceSynchronize; rank 1 (pid "), "{text}");

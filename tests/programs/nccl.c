@@ -1,6 +1,6 @@
 /* A distributed program on the simulated NCCL: each rank is a process with its own GPU.
  *
- *   nccl RANKS ROUNDS [missing | silent | busy | asleep | absent]
+ *   nccl RANKS ROUNDS [missing | silent | busy | asleep | absent | stuck]
  *
  * One communicator has all ranks, others, split from it, have two each. In every round, each rank calls
  *
@@ -10,11 +10,14 @@
  *   a group of a send to the next rank and a receive from the previous one
  *   a broadcast from rank 1
  *
+ * and at the end a reduction to the second one of its pair, and one that is scattered.
+ *
  *   missing    the last rank does not call the last broadcast; the others abort it
  *   silent     without NVTX
  *   busy       before each broadcast, rank 1 computes for 20 ms in load_batch
  *   asleep     it sleeps there
- *   absent     rank 1 never leaves load_batch; each rank prints a line where it stays */
+ *   absent     rank 1 never leaves load_batch; each rank prints a line where it stays
+ *   stuck      each rank prints a line before it waits for the last time */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +55,7 @@ __attribute__((noinline)) static void load_batch(const char *form) {
 }
 
 __attribute__((noinline)) static int finish(const char *form) {
-    if (!strcmp(form, "absent")) puts("ready"), fflush(stdout);
+    if (!strcmp(form, "absent") || !strcmp(form, "stuck")) puts("ready"), fflush(stdout);
     int failed = cudaDeviceSynchronize();
     __asm__ volatile("" ::: "memory");
     return failed;
@@ -82,6 +85,8 @@ static void run(int rank, int ranks, int rounds, const char *form, ncclUniqueId 
             check(ncclBroadcast(NULL, NULL, 1 << 12, ncclInt8, 1, all, NULL));
         }
     }
+    check(ncclReduce(NULL, NULL, 512, ncclInt8, ncclSum, 1, pair, NULL));
+    check(ncclReduceScatter(NULL, NULL, 256, ncclInt8, ncclSum, pair, NULL));
     int failed = finish(form) != 0;
     check(ncclCommDestroy(pair));
     exit(failed);

@@ -18,6 +18,8 @@ int ncclGroupEnd(void);
 int ncclAllReduce(const void *from, void *to, size_t count, int type, int op, ncclComm_t communicator, void *stream);
 int ncclAllGather(const void *from, void *to, size_t count, int type, ncclComm_t communicator, void *stream);
 int ncclBroadcast(const void *from, void *to, size_t count, int type, int root, ncclComm_t communicator, void *stream);
+int ncclReduce(const void *from, void *to, size_t count, int type, int op, int root, ncclComm_t communicator, void *stream);
+int ncclReduceScatter(const void *from, void *to, size_t count, int type, int op, ncclComm_t communicator, void *stream);
 int ncclSend(const void *from, size_t count, int type, int peer, ncclComm_t communicator, void *stream);
 int ncclRecv(void *to, size_t count, int type, int peer, ncclComm_t communicator, void *stream);
 

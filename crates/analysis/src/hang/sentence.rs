@@ -34,8 +34,8 @@ pub(super) fn of(job: &Job<'_>) -> String {
         }
     };
     if !job.not_found.is_empty() {
-        let (verb, their) = if job.not_found.len() == 1 { ("was", "its") } else { ("were", "their") };
-        text += &format!("; {} {verb} not found: look at {their} hosts, too", ranks(&job.not_found));
+        let (verb, their) = if job.not_found.len() == 1 { ("was", "its host") } else { ("were", "their hosts") };
+        text += &format!("; {} {verb} not found: look at {their}, too", ranks(&job.not_found));
     }
     text
 }

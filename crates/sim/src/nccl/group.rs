@@ -138,9 +138,11 @@ fn name(communicator: &Communicator, first: &Part, parts: &[Part]) -> String {
 
 /// Notes that a kernel could start, and returns its end, when all that take part have noted the same.
 fn meet(communicator: &'static Communicator, places: &[Place], start: u64, duration: u64, stuck: bool) -> u64 {
-    while stuck {
-        // SAFETY: no arguments.
-        unsafe { libc::pause() };
+    if stuck {
+        loop {
+            // SAFETY: no arguments.
+            unsafe { libc::pause() };
+        }
     }
     let (region, own) = (communicator.region, communicator.rank as usize);
     let pair = |peer: u32, side: usize| if side == 0 { [own, peer as usize] } else { [peer as usize, own] };
