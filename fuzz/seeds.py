@@ -116,6 +116,21 @@ def text_seeds():
     put("openmetrics", "all", 'kernel<int>\0train.py:42 "f\\"\0cudaMalloc\0python3\nx\0user\0')
 
 
+def hang_seeds():
+    def process(rank, state, *frames):
+        frames = [{"name": name, "file": file, "python": file.endswith(".py")} for name, file in frames]
+        thread = {"tid": rank, "name": "a", "state": state, "ran": True, "kept": 1, "returned": 0, "whole": True, "frames": frames}
+        place = {"job": "a:1", "rank": rank, "world_size": 4, "local_rank": rank, "local_world_size": 3}
+        return {"pid": rank, "name": "a", "program": "a", **place, "ended": False, "threads": [thread]}
+
+    waits = process(0, "events", ("poll", "libc.so.6"), ("all_reduce (distributed_c10d.py:9)", "/x/distributed_c10d.py"), ("f (a.py:1)", "a.py"))
+    gpu = process(1, "running", ("cuStreamSynchronize", "libcuda.so.1"), ("step", "a"), ("main", "a"))
+    absent = process(2, "lock", ("futex_wait", "libc.so.6"), ("load (a.py:3)", "a.py"))
+    host = {"host": "h", "boot": "b", "time_ns": 1, "watched_ns": 2, "notes": ["n"]}
+    put("hang", "ranks", json.dumps({"warpscope_hang": 1, "hosts": [{**host, "processes": [waits, gpu, absent]}]}))
+    put("hang", "hosts", json.dumps({"warpscope_hang": 1, "hosts": [{**host, "processes": [waits]}, {**host, "host": "i", "processes": [gpu]}]}))
+
+
 def mcp_seeds():
     meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
 
@@ -158,6 +173,7 @@ def main():
     cubin_seeds()
     python_seeds()
     text_seeds()
+    hang_seeds()
     mcp_seeds()
     wire_seeds()
     size = sum(file.stat().st_size for file in (HERE / "corpus").rglob("*") if file.is_file())

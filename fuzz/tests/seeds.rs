@@ -15,6 +15,8 @@ mod cubin;
 mod elf;
 #[path = "../fuzz_targets/frames.rs"]
 mod frames;
+#[path = "../fuzz_targets/hang.rs"]
+mod hang;
 #[path = "../fuzz_targets/http.rs"]
 mod http;
 #[path = "../fuzz_targets/mcp.rs"]
@@ -41,13 +43,14 @@ mod wire;
 /// A target, and the name of its folder in `corpus`.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 17] = [
+const TARGETS: [Target; 18] = [
     ("answer", answer::run),
     ("btf", btf::run),
     ("config", config::run),
     ("cubin", cubin::run),
     ("elf", elf::run),
     ("frames", frames::run),
+    ("hang", hang::run),
     ("http", http::run),
     ("mcp", mcp::run),
     ("names", names::run),
