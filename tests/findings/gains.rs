@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::{report::findings, scenario::Scenario};
+use super::{devices::reducing, report::findings, scenario::Scenario};
 use crate::support::scene::number;
 
 /// The part of the time before the change that a gain may be too small by: no two runs take equally long.
@@ -70,6 +70,9 @@ gains! {
         Scenario::of(["device:0 16( kernel:work ) sync", "device:1 16( kernel:short ) sync"])
             .sim("kernel[work]=20ms,kernel[short]=5ms"),
         Scenario::of(["device:0 16( kernel:work ) sync", "device:1 16( kernel:work ) sync"]).sim("kernel_ns=12500us");
+
+    /// The rank does no more than the others, which waited for it.
+    a_rank_in_time => "late-rank", reducing(|rank, _| if rank == 3 { "compute:12000" } else { "" }), reducing(|_, _| "");
 
     /// Blocks for all SMs: 8 of 132 took 20 ms.
     a_whole_grid => "small-grid",
