@@ -66,7 +66,7 @@ scenarios! {
     /// The tensor pipe does what it is for.
     limited_by_the_tensor_pipe => measured("4=90");
     /// So does the pipe for FP64.
-    limited_by_fp64 => measured("12=90");
+    limited_by_fp64 => measured("3=53:12=90");
 
     memory_bound => counted("90:5:20:50:25").says(says("memory-bound").at("launch").ns(12 * 20 * MS));
 

@@ -94,9 +94,11 @@ fn an_operation_selects_its_members() {
     let origin = number(events.of("start").next().expect("a start"), "ts_ns");
     let mut browser = Browser::start(1400, 900);
     browser.open(&url(&scene, "x.html", "#tab=ranks"));
-    // The last broadcast, in the lane of the rank that is late.
+    // The last broadcast of all ranks, in the lane of the rank that is late.
     let point = browser.js("(() => { const { lanes } = app.current.view, { collectives } = app.recording;
-         const id = collectives.count - 1, m = collectives.first[id] + 1;
+         let id = collectives.count - 1;
+         while (!collectives.name(id).startsWith('broadcast')) id--;
+         const m = collectives.first[id] + 1;
          app.state.set({ window: [collectives.member.start[m] - 50000, collectives.member.start[m] + 90000] });
          lanes.canvas.scrollIntoView();
          const row = lanes.laneRows[1][0], at = lanes.canvas.getBoundingClientRect();
@@ -130,7 +132,8 @@ fn an_operation_selects_its_members() {
     let found = "(() => { const { collectives } = app.recording; const id = collectives.of(app.state.values.sel);
          return [...Array(8).keys()].filter(m => app.current.view.place(collectives.opOf(collectives.first[id] + m))).length; })()";
     assert_eq!(browser.number(found), RANKS as f64);
-    browser.js("app.state.set({ sel: { kind: 'o', id: app.recording.collectives.opOf(app.recording.collectives.first.at(-2)) } })");
+    let first = format!("app.recording.collectives.first[{}]", point[2]);
+    browser.js(&format!("app.state.set({{ sel: {{ kind: 'o', id: app.recording.collectives.opOf({first}) }} }})"));
     browser.click_on(
         "[...document.querySelectorAll('#details button')].find(button => button.textContent === 'all members')",
     );

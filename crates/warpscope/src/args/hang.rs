@@ -7,9 +7,9 @@ use clap::Args;
 use super::values;
 
 const HANG_HELP: &str = "Looks at the processes from outside: nothing is loaded into them, no probe is attached, and no
-thread is stopped. Ranks are processes that have loaded CUDA or NCCL and whose environment has RANK,
-OMPI_COMM_WORLD_RANK, PMI_RANK or SLURM_PROCID; with -p, any processes. A rank waits if it stays in a
-collective operation, or in a call that waits for the GPU, all the time.
+thread is stopped. Ranks are processes that have loaded CUDA or NCCL and whose environment has
+RANK, OMPI_COMM_WORLD_RANK, PMI_RANK or SLURM_PROCID; with -p, any processes. A rank waits if it
+stays in a collective operation, or in a call that waits for the GPU, all the time.
 
 Exit status: 0 if no rank waits for one that is elsewhere, 3 if some do, or if all wait in different
 places; 1 after an error.

@@ -131,9 +131,14 @@ const LIMIT_NAMES = { tensor: 'tensor pipe', fp64: 'FP64 pipe', fp32: 'FP32 pipe
   'bank-conflicts': 'bank conflicts', 'load-store': 'loads and stores', 'small-grid': 'small grid', 'not-measured': 'not measured' };
 
 function limitRows(app) {
-  const { names, head } = app.recording;
+  const { names, family, head } = app.recording;
+  const frames = new Map();
+  family.forEach((kind, frame) => {
+    const name = kind === FAMILY.kernel ? workName(anyGpu(names[frame])) : null;
+    if (name !== null && !frames.has(name)) frames.set(name, frame);
+  });
   return head.summary.limits.kernels.map(row => {
-    const frame = names.indexOf(row.kernel);
+    const frame = frames.get(row.kernel) ?? -1;
     const units = [row.tensor, row.fp32, row.fp64, row.issue].filter(value => value !== null);
     return { ...row, kind: row.limit, limit: LIMIT_NAMES[row.limit] || row.limit, used: units.length ? Math.max(...units) : null, brief: printable(row.kernel.replace(/^void /, '').replace(/[<(].*/, '')),
       sel: frame > 0 ? { kind: 'f', id: frame } : null };
