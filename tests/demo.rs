@@ -79,14 +79,18 @@ fn flame_graphs_zoom_and_search() {
     let mut browser = Browser::start(1280, 720);
     browser.load(&format!("file://{}", scene.text("x.svg")));
     assert_eq!(browser.text("document.title"), "llm: a small language model on a simulated GPU");
-    let width = |browser: &mut Browser, name: &str| {
-        browser.number(&format!("frames.find((frame) => frame.name.startsWith('{name}')).box.getBBox().width"))
+    // Of several, the widest: a sample at the beginning of a function may have another caller.
+    let widest = |name: &str| {
+        format!(
+            "frames.filter((frame) => frame.name.startsWith('{name}')).reduce((a, b) => a.box.getBBox().width < b.box.getBBox().width ? b : a).box"
+        )
     };
+    let width = |browser: &mut Browser, name: &str| browser.number(&format!("{}.getBBox().width", widest(name)));
     let all = width(&mut browser, "all");
     assert!((1200.0..1280.0).contains(&all), "{all}");
     assert!(browser.number("whole.box.getBBox().y") < 100.0);
     let before = width(&mut browser, "llm::Model::forward");
-    browser.click_on("frames.find((frame) => frame.name.startsWith('llm::Model::forward')).box");
+    browser.click_on(&widest("llm::Model::forward"));
     assert!(before < all && width(&mut browser, "llm::Model::forward") == all, "{before}");
     browser.press("Escape");
     assert!((width(&mut browser, "llm::Model::forward") - before).abs() < 0.01);
